@@ -1,0 +1,43 @@
+# Every target sets up what it needs: a virtual environment in .venv, versions as in constraints.txt.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+SOURCES := $(wildcard src/gpsarsa/*.py src/gpsarsa/*/*.py)
+FRESH := .venv/.fresh
+
+.PHONY: setup demo test lint format bench clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+# Numba's disk cache does not see that a compiled function in another file has changed.
+$(FRESH): $(READY) $(SOURCES)
+	find src -name '*.nb[ic]' -delete
+	touch $@
+
+demo: $(FRESH)
+	$(BIN)/python examples/demo.py
+
+test: $(FRESH)
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(FRESH)
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf .venv build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -exec rm -rf {} +

@@ -1,0 +1,158 @@
+"""What the two estimators have in common: predicting, describing themselves, and files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, ClassVar, NoReturn, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpsarsa import _step, checkpoint
+from gpsarsa import _validation as check
+from gpsarsa._validation import Array
+from gpsarsa.belief import INDEFINITE, LOST_DEFINITENESS, OVERFLOW
+from gpsarsa.checkpoint import CheckpointError
+from gpsarsa.kernels import Kernel, KernelLike
+from gpsarsa.transitions import Transitions
+
+__all__ = ["Estimator", "explain"]
+
+Function = Callable[[Any], Array]
+
+
+class Estimator:
+    """A Gaussian posterior over Q that can be asked, saved and loaded."""
+
+    _parameters: ClassVar[tuple[str, ...]]
+    kernel: KernelLike
+    noise_variance: float
+    prior_mean: float
+
+    # what an estimator supplies
+    _columns: int | None
+
+    def _moments(self, X: Array, with_variance: bool) -> tuple[Array, Array]:
+        raise NotImplementedError
+
+    def _covariance(self, X: Array) -> tuple[Array, Array]:
+        raise NotImplementedError
+
+    def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        raise NotImplementedError
+
+    @classmethod
+    def _from_state(
+        cls, kernel: KernelLike, arrays: dict[str, NDArray[Any]], content: dict[str, Any]
+    ) -> Self:
+        raise NotImplementedError
+
+    # -- asking -------------------------------------------------------------------------------
+
+    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
+        """The posterior of the latent Q at the rows of X.
+
+        Returns the mean; with `return_std` (mean, standard deviation); with `return_cov` (mean,
+        covariance matrix).
+        """
+        if return_std and return_cov:
+            raise ValueError("return_std and return_cov are both True; ask for one of them")
+        X = check.rows(X, "X", self._columns)
+        if return_cov:
+            mean, covariance = self._covariance(X)
+            return mean + self.prior_mean, covariance
+        mean, variance = self._moments(X, return_std)
+        mean = mean + self.prior_mean
+        return (mean, np.sqrt(variance)) if return_std else mean
+
+    def _function(self, correction: Callable[[Array], Array]) -> Function:
+        """A drawn function as the user sees it: checked inputs, prior mean added."""
+
+        def function(X: Any) -> Array:
+            return correction(check.rows(X, "X", self._columns)) + self.prior_mean
+
+        return function
+
+    # -- describing ---------------------------------------------------------------------------
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments, with their current values."""
+        return {name: getattr(self, name) for name in self._parameters}
+
+    def __repr__(self) -> str:
+        shown = {
+            name: value for name, value in self.get_params().items() if not isinstance(value, np.ndarray)
+        }
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    # -- files --------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to one safetensors file, atomically; `load` goes on bit for bit."""
+        arrays, content = self._state()
+        described = self.kernel.to_config() if isinstance(self.kernel, Kernel) else None
+        content |= {"estimator": type(self).__name__, "kernel": described}
+        checkpoint.write(path, arrays, content)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], kernel: KernelLike | None = None) -> Self:
+        """Read a model back. A model with a kernel of the user's own needs that `kernel` again."""
+        arrays, content = checkpoint.read(path)
+        if content.get("estimator") != cls.__name__:
+            raise CheckpointError(f"{path} holds a {content.get('estimator')}, not a {cls.__name__}")
+        try:
+            if kernel is None:
+                if content["kernel"] is None:
+                    raise CheckpointError(f"{path} was saved with a kernel of your own: pass it as kernel=…")
+                kernel = Kernel.from_config(content["kernel"])
+            elif content["kernel"] is not None:
+                raise CheckpointError(f"{path} holds its own kernel: load it without kernel=…")
+            return cls._from_state(kernel, arrays, content)
+        except CheckpointError:
+            raise
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise CheckpointError(f"{path} does not describe a {cls.__name__}: {error}") from error
+
+
+def check_kernel(kernel: Any) -> KernelLike:
+    """A kernel of ours, or an object with `__call__` and `diag`."""
+    if isinstance(kernel, type) or not isinstance(kernel, KernelLike):
+        raise TypeError(f"kernel = {kernel!r}; expected a kernel, or an object with __call__ and diag")
+    return kernel
+
+
+def check_noise_variance(value: Any) -> float:
+    variance = check.positive(value, "noise_variance")
+    if not np.isfinite(1.0 / variance):
+        raise ValueError(f"noise_variance = {variance} is too small: its inverse overflows")
+    return variance
+
+
+def check_transitions(value: Any, columns: int | None) -> Transitions:
+    if not isinstance(value, Transitions):
+        raise TypeError(f"expected Transitions, got {type(value).__name__}")
+    if columns is not None and value.columns != columns:
+        raise ValueError(f"the transitions have {value.columns} columns; the model has {columns}")
+    return value
+
+
+def explain(answer: int, where: str, names: dict[str, Any]) -> NoReturn:
+    """Raise the error for an answer of the compiled loops, with the argument it speaks of."""
+    if answer == OVERFLOW:
+        raise ValueError(f"rewards{where} = {names['reward']} overflows the posterior; rescale the rewards")
+    if answer == INDEFINITE:
+        raise ArithmeticError(LOST_DEFINITENESS)
+    if answer == _step.OVEREXPLAINED:
+        raise ArithmeticError(
+            f"transition{where}: the pseudo-inputs explain more than its prior variance, far beyond "
+            "rounding; the kernel is not positive definite or K_zz is too ill-conditioned: remove "
+            "pseudo-inputs that lie close together"
+        )
+    name, value, expected = {
+        _step.BAD_INPUT: ("x", names["x"], "finite numbers"),
+        _step.BAD_NEXT_INPUT: ("x_next", names["x_next"], "finite numbers where discount > 0"),
+        _step.BAD_REWARD: ("reward", names["reward"], "a finite number"),
+        _step.BAD_DISCOUNT: ("discount", names["discount"], "a number in [0, 1]"),
+    }[answer]
+    raise ValueError(f"{name} = {value}; expected {expected}")

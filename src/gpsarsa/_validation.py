@@ -1,0 +1,118 @@
+"""Checks at the public boundary: each names the argument, the value and what is expected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+__all__ = ["Array", "count", "flags", "fraction", "number", "one_of", "positive", "rows", "vector"]
+
+
+def _real(value: Any, name: str) -> Array:
+    """A fresh or borrowed float64 array; refuses text, objects, complex numbers and ragged lists."""
+    try:
+        raw = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name} is not a rectangular array: {error}") from None
+    if raw.dtype.kind not in "fiub":
+        raise TypeError(f"{name} has dtype {raw.dtype}; expected real numbers")
+    return np.ascontiguousarray(raw, dtype=np.float64)
+
+
+def _first_bad(array: Array) -> int | None:
+    """Index of the first row that holds NaN or infinity; None where there is none."""
+    finite = np.isfinite(array)
+    if finite.all():
+        return None
+    return int(np.argmin(finite if array.ndim == 1 else finite.all(axis=1)))
+
+
+def rows(value: Any, name: str, columns: int | None = None, *, finite: bool = True) -> Array:
+    """A (rows, columns) array of finite numbers."""
+    array = _real(value, name)
+    if array.ndim != 2:
+        hint = f"; reshape it to ({len(array)}, 1) or (1, {len(array)})" if array.ndim == 1 else ""
+        raise ValueError(f"{name} has shape {array.shape}; expected (rows, columns){hint}")
+    if columns is not None and array.shape[1] != columns:
+        raise ValueError(f"{name} has {array.shape[1]} columns; expected {columns}")
+    if array.shape[1] == 0:
+        raise ValueError(f"{name} has no columns; an input needs at least one")
+    if finite and (row := _first_bad(array)) is not None:
+        raise ValueError(f"{name}[{row}] = {array[row]}; expected finite numbers")
+    return array
+
+
+def vector(value: Any, name: str, length: int | None = None) -> Array:
+    """A (length,) array of finite numbers."""
+    array = _real(value, name)
+    if array.ndim != 1 or (length is not None and len(array) != length):
+        expected = "(n,)" if length is None else f"({length},)"
+        raise ValueError(f"{name} has shape {array.shape}; expected {expected}")
+    if (row := _first_bad(array)) is not None:
+        raise ValueError(f"{name}[{row}] = {array[row]}; expected a finite number")
+    return array
+
+
+def flags(value: Any, name: str, length: int) -> NDArray[np.bool_]:
+    """A (length,) array of booleans; 0 and 1 are taken for them."""
+    raw = np.asarray(value)
+    if raw.shape != (length,):
+        raise ValueError(f"{name} has shape {raw.shape}; expected ({length},)")
+    if length == 0:
+        return np.zeros(0, dtype=np.bool_)
+    if raw.dtype.kind not in "biu" or not np.isin(raw, (0, 1)).all():
+        raise TypeError(f"{name} has dtype {raw.dtype}; expected booleans")
+    return raw.astype(np.bool_)
+
+
+def number(value: Any, name: str) -> float:
+    """One finite real number."""
+    if isinstance(value, str | bytes) or (not isinstance(value, float | int) and np.ndim(value) != 0):
+        raise TypeError(f"{name} = {value!r}; expected one real number")
+    try:
+        result = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} = {value!r}; expected one real number") from None
+    except OverflowError:
+        raise ValueError(f"{name} = {value!r} does not fit a double") from None
+    if not np.isfinite(result):
+        raise ValueError(f"{name} = {result}; expected a finite number")
+    return result
+
+
+def positive(value: Any, name: str) -> float:
+    """One finite number above zero."""
+    result = number(value, name)
+    if result <= 0:
+        raise ValueError(f"{name} = {result}; expected a number above 0")
+    return result
+
+
+def fraction(value: Any, name: str) -> float:
+    """One number in [0, 1]."""
+    result = number(value, name)
+    if not 0 <= result <= 1:
+        raise ValueError(f"{name} = {result}; expected a number in [0, 1]")
+    return result
+
+
+def count(value: Any, name: str) -> int:
+    """One whole number, zero or more."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} = {value!r}; expected a whole number")
+    if value < 0:
+        raise ValueError(f"{name} = {value}; expected 0 or more")
+    return int(value)
+
+
+def one_of(value: Any, name: str, options: Sequence[str]) -> str:
+    """One of a few words."""
+    if value not in options:
+        expected = ", ".join(repr(option) for option in options)
+        raise ValueError(f"{name} = {value!r}; expected one of {expected}")
+    return str(value)

@@ -1,0 +1,257 @@
+"""Z and W: from the kernel differences δ of a transition to its whitened feature ψ.
+
+The pseudo-inputs Z have the covariance K_zz = L Lᵀ, and W = L⁻¹ is kept as the one factor from
+which everything else follows:
+
+    δ = k(Z, x) − γ k(Z, x′)                               the paper's Δk
+    κ = k(x, x) − 2γ k(x, x′) + γ² k(x′, x′)               the paper's Δ²k
+    ψ = W δ,    τ = κ − ψᵀψ ≥ 0                            what Z cannot explain
+
+A new z appends a row to W, a removed one leaves by Givens rotations; either costs O(M²).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.blas import dtrmm
+
+from gpsarsa._linalg import (
+    aligned,
+    append_inverse_row,
+    compiled,
+    eliminate_column,
+    enlarged,
+    square,
+)
+from gpsarsa._validation import Array
+from gpsarsa.kernels import Kernel, KernelLike, Table, kernel_matrix, kernel_row
+
+__all__ = ["Basis", "kernel_differences"]
+
+NOVELTY = 1e-10  # a pseudo-input whose conditional variance is below this share of its own is refused
+
+EPS = float(np.finfo(np.float64).eps)
+
+
+@compiled
+def kernel_differences(codes, values, Zt, n, X, following, gamma, delta, kappa):
+    """Rows δ and entries κ for built-in kernels, all rows of X.
+
+    Where a row's x is the x′ of the row before, its kernel row is not computed again.
+    """
+    columns = X.shape[1]
+    term, factor, row, ahead = np.empty(n + 1), np.empty(n + 1), np.empty(n + 1), np.empty(n + 1)
+    pair, one = np.empty((columns, 1)), np.empty(1)
+    pair[:, 0] = 0.0
+    kernel_row(codes, values, pair, 1, pair[:, 0].copy(), one, term, factor)
+    k = one[0]  # k(x, x), the same everywhere
+    known = False  # whether `ahead` holds the kernel row of this row's x
+    for t in range(X.shape[0]):
+        x, y, g, out = X[t], following[t], gamma[t], delta[t]
+        if known:
+            for i in range(columns):
+                known = known and x[i] == following[t - 1, i]
+        if known:
+            row, ahead = ahead, row
+        else:
+            kernel_row(codes, values, Zt, n, x, row, term, factor)
+        if g == 0.0:
+            known = False
+            kappa[t] = k
+            for j in range(n):
+                out[j] = row[j]
+            continue
+        known = True
+        kernel_row(codes, values, Zt, n, y, ahead, term, factor)
+        pair[:, 0] = y
+        kernel_row(codes, values, pair, 1, x, one, term, factor)
+        kappa[t] = (1.0 + g * g) * k - 2.0 * g * one[0]
+        for j in range(n):
+            out[j] = row[j] - g * ahead[j]
+
+
+class Basis:
+    """A set of pseudo-inputs that can grow and shrink, and the triangular factor W.
+
+    Buffers are larger than the set and double when it outgrows them.
+    """
+
+    def __init__(self, kernel: KernelLike, columns: int) -> None:
+        self.kernel = kernel
+        self.columns = columns
+        self.size = 0
+        self.table: Table | None = kernel.table(columns) if isinstance(kernel, Kernel) else None
+        self._Z = np.zeros((8, columns))
+        self.Zt = aligned((columns, 8))
+        self.W = square(8)
+        self._trace = 0.0  # of K_zz⁻¹ = WᵀW
+        self._largest = 0.0  # k(z, z)
+
+    def copy(self) -> Basis:
+        return Basis.restored(self.kernel, self.Z, self.factor)
+
+    @classmethod
+    def restored(cls, kernel: KernelLike, Z: Array, W: Array) -> Basis:
+        """The basis that held these arrays; its features are bit for bit the same."""
+        self = cls(kernel, Z.shape[1])
+        M = len(Z)
+        self._reserve(M)
+        self._Z[:M], self.Zt[:, :M], self.W[:M, :M] = Z, Z.T, W
+        self.size = M
+        self._largest = float(np.max(_shaped(kernel.diag(Z), (M,), ".diag(A)"), initial=0.0))
+        self._measure()
+        return self
+
+    # -- what it knows ------------------------------------------------------------------------
+
+    @property
+    def Z(self) -> Array:
+        """The pseudo-inputs, one a row."""
+        return self._Z[: self.size]
+
+    @property
+    def factor(self) -> Array:
+        """W = L⁻¹ without the spare rows."""
+        return self.W[: self.size, : self.size]
+
+    @property
+    def A(self) -> Array:
+        """The paper's A = K_zz⁻¹ = WᵀW."""
+        return self.factor.T @ self.factor
+
+    @property
+    def rounding(self) -> float:
+        """By how much, relative to k(x, x), rounding can push τ below zero: eps · cond(K_zz)."""
+        return 100.0 * EPS * (1.0 + self._trace * self._largest)
+
+    def _measure(self) -> None:
+        self._trace = float(np.einsum("ij,ij->", self.factor, self.factor))
+
+    # -- features -----------------------------------------------------------------------------
+
+    def differences(self, X: Array, following: Array, gamma: Array) -> tuple[Array, Array]:
+        """δ (N × M) and κ (N) of the transitions from X to `following`."""
+        delta, kappa = np.empty((len(X), self.size)), np.empty(len(X))
+        if self.table is not None:
+            kernel_differences(*self.table, self.Zt, self.size, X, following, gamma, delta, kappa)
+            return delta, kappa
+        k, Z = self.kernel, self.Z
+        delta[:] = _shaped(k(X, Z), delta.shape, "(A, B)")
+        kappa[:] = _shaped(k.diag(X), kappa.shape, ".diag(A)")
+        on = np.flatnonzero(gamma)
+        if len(on):
+            g, Y = gamma[on], following[on]
+            delta[on] -= g[:, None] * _shaped(k(Y, Z), (len(on), self.size), "(A, B)")
+            across = np.array(
+                [_shaped(k(X[i : i + 1], following[i : i + 1]), (1, 1), "(A, B)")[0, 0] for i in on]
+            )
+            kappa[on] += g * g * _shaped(k.diag(Y), g.shape, ".diag(A)") - 2.0 * g * across
+        return delta, kappa
+
+    def kernel_rows(self, X: Array) -> Array:
+        """k(X, Z)"""
+        if self.table is None:
+            return _shaped(self.kernel(X, self.Z), (len(X), self.size), "(A, B)")
+        out = np.empty((len(X), self.size))
+        kernel_matrix(*self.table, self.Zt, self.size, X, out)
+        return out
+
+    def whiten(self, delta: Array) -> Array:
+        """Ψ = Δ Wᵀ, row by row ψ = W δ; may overwrite its argument."""
+        if self.size == 0 or len(delta) == 0:
+            return delta
+        return dtrmm(1.0, self.W.T, delta.T, trans_a=1, overwrite_b=1).T
+
+    def unexplained(self, X: Array, Psi: Array) -> Array:
+        """k(x, x) − ψᵀψ ≥ 0 for each row, ψ = W k(Z, x): the prior variance that Z leaves."""
+        prior = _shaped(self.kernel.diag(X), (len(X),), ".diag(A)")
+        left = prior - np.einsum("ij,ij->i", Psi, Psi)
+        if (left < -self.rounding * prior).any():
+            row = int(np.argmin(left / prior))
+            raise ArithmeticError(
+                f"the prior variance at X[{row}] is {prior[row]}, but the pseudo-inputs explain "
+                f"{prior[row] - left[row]}, more than rounding allows: the kernel is not positive definite"
+            )
+        return np.maximum(left, 0.0)
+
+    def newest_features(self, delta: Array, count: int) -> Array:
+        """The last `count` columns of Ψ, without the others."""
+        return np.asarray(delta @ self.factor[self.size - count :].T)
+
+    def blocks(self, n: int) -> Iterator[slice]:
+        """Slices of n rows that keep a block of features within a few megabytes."""
+        step = max(256, 2**18 // max(self.size, 1))
+        return (slice(lo, min(lo + step, n)) for lo in range(0, n, step))
+
+    # -- growing and shrinking ----------------------------------------------------------------
+
+    def append(self, Z: Array) -> NDArray[np.bool_]:
+        """Admit each row of Z that the ones before do not already determine.
+
+        ℓ = W k(Z, z), ρ = k(z, z) − ℓᵀℓ, W ← [[W, 0], [−ℓᵀW/√ρ, 1/√ρ]]; a z with
+        ρ < 1e-10 k(z, z) is refused, since K_zz would be singular in double precision.
+        """
+        admitted = np.zeros(len(Z), dtype=np.bool_)
+        variances = _shaped(self.kernel.diag(Z), (len(Z),), ".diag(A)")
+        before = self.size
+        try:
+            self._admit(Z, variances, admitted)
+        except BaseException:  # a user's own kernel may fail on any z
+            self.truncate(before)
+            raise
+        return admitted
+
+    def _admit(self, Z: Array, variances: Array, admitted: NDArray[np.bool_]) -> None:
+        for i in range(len(Z)):
+            M = self.size
+            self._reserve(M + 1)
+            k = np.zeros(len(self.W))
+            k[:M] = self.kernel_rows(Z[i : i + 1])[0]
+            least = NOVELTY * variances[i]
+            admitted[i] = append_inverse_row(self.W, k, variances[i], M, least) >= least
+            if admitted[i]:
+                self._Z[M] = Z[i]
+                self.Zt[:, M] = Z[i]
+                self.size += 1
+                self._trace += float(self.W[M] @ self.W[M])
+                self._largest = max(self._largest, float(variances[i]))
+
+    def truncate(self, size: int) -> None:
+        """Drop the newest pseudo-inputs until `size` are left."""
+        self.W[size : self.size] = 0.0
+        self.Zt[:, size : self.size] = 0.0
+        self.size = size
+        self._measure()
+
+    def remove(self, index: int) -> tuple[Array, Array]:
+        """Drop one pseudo-input; returns the rotations (cosines, sines) that did it."""
+        M = self.size
+        cosines, sines = np.zeros(M), np.zeros(M)
+        eliminate_column(self.W, index, M, cosines, sines)
+        self._Z[index : M - 1] = self._Z[index + 1 : M]
+        self.Zt[:, : M - 1] = self._Z[: M - 1].T
+        self.Zt[:, M - 1] = 0.0
+        self.size = M - 1
+        self._measure()
+        return cosines, sines
+
+    def _reserve(self, size: int) -> None:
+        if size > len(self.W):
+            self.W = enlarged(self.W, size)
+            Z = self.Z
+            self._Z, self.Zt = np.zeros((len(self.W), self.columns)), aligned((self.columns, len(self.W)))
+            self._Z[: len(Z)], self.Zt[:, : len(Z)] = Z, Z.T
+
+
+def _shaped(values: Any, shape: tuple[int, ...], call: str) -> Array:
+    """The answer of a user's own kernel, checked."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.shape != shape:
+        raise ValueError(f"kernel{call} returned shape {array.shape}; expected {shape}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"kernel{call} returned NaN or infinity; expected finite numbers")
+    return array

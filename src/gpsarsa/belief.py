@@ -1,0 +1,248 @@
+"""N(m, R) over the whitened pseudo-values w, and what can be done to it.
+
+The prior is N(0, I). A transition with feature ψ, residual variance τ and reward r says
+r = ψᵀw + noise, and conditions the belief in O(M²). The belief can also gain a dimension, lose one
+as an exact marginal, forget, and be sampled. It knows neither kernels nor environments.
+
+Correlated noise ε = e − γ e′ (Engel 2005) makes the next row's noise depend on this row's; the
+belief carries the mean ē and the variance s of the shared e and its covariance c with w.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotri
+
+from gpsarsa._linalg import (
+    aligned,
+    blocked,
+    compiled,
+    enlarged,
+    rotate_symmetric,
+    rotate_vector,
+    shrink_to_identity,
+    square,
+    subtract_outer,
+    symmetric_times,
+    symmetrised,
+)
+from gpsarsa._validation import Array
+
+__all__ = ["Belief", "condition"]
+
+# what `condition` can answer
+DONE, OVERFLOW, INDEFINITE = 0, 1, 2
+
+CARRY_MEAN, CARRY_VARIANCE, LOG_EVIDENCE = 0, 1, 2  # entries of Belief.scalars
+
+
+@compiled
+def condition(m, R, c, scalars, n, psi, r, tau, gamma, sigma2, correlated, start, kept, q, moved):
+    """Take in one transition; nothing is written unless the answer is DONE.
+
+    iid noise:         V = ψᵀRψ + τ + σ²
+    correlated noise:  V = ψᵀRψ + 2ψᵀc + s + γ²σ² + τ
+
+        q = Rψ (+ c) ;  e = r − ψᵀm (− ē) ;  m ← m + q e/V ;  R ← R − q qᵀ/V
+        log evidence ← log evidence + log N(e; 0, V)
+        ē ← −γσ² e/V ;  s ← σ² − γ²σ⁴/V ;  c ← γσ² q/V
+
+    At an episode's start (ē, s, c) = (0, σ², 0). Forgetting comes before the row:
+    R ← λR + (1 − λ)I, m ← √λ m, c ← √λ c with λ = `kept`. `q` and `moved` are scratch vectors.
+    """
+    root = math.sqrt(kept)
+    symmetric_times(R, psi, n, q)
+    if kept < 1.0:
+        for j in range(n):
+            q[j] = kept * q[j] + (1.0 - kept) * psi[j]
+    predicted, explained, norm = 0.0, 0.0, 0.0
+    for j in range(n):
+        predicted += psi[j] * m[j]
+        explained += psi[j] * q[j]
+        norm += psi[j] * psi[j]
+    if explained < -1e-8 * norm:
+        return INDEFINITE
+    explained = max(explained, 0.0)
+    e = r - root * predicted
+    V = explained + tau + sigma2
+    if correlated:
+        V += gamma * gamma * sigma2
+        if not start:
+            shared = 0.0
+            for j in range(n):
+                shared += psi[j] * c[j]
+                q[j] += root * c[j]
+            V += 2.0 * root * shared + scalars[CARRY_VARIANCE] - sigma2
+            e -= scalars[CARRY_MEAN]
+    log_density = -0.5 * (math.log(2.0 * math.pi * V) + e * e / V)
+    gain, total = e / V, log_density
+    for j in range(n):
+        moved[j] = root * m[j] + q[j] * gain
+        total += 0.0 * moved[j]
+    if not (V > 0.0 and math.isfinite(total)):
+        return OVERFLOW
+
+    if kept < 1.0:
+        shrink_to_identity(R, kept, n)
+    subtract_outer(R, q, 1.0 / V, n)
+    for j in range(n):
+        m[j] = moved[j]
+    if correlated:
+        shared_variance = gamma * sigma2
+        for j in range(n):
+            c[j] = shared_variance * q[j] / V
+        scalars[CARRY_MEAN] = -shared_variance * gain
+        scalars[CARRY_VARIANCE] = sigma2 - shared_variance * shared_variance / V
+    scalars[LOG_EVIDENCE] += log_density
+    return DONE
+
+
+@compiled
+def _quadratic_forms(R, n, Psi, out):
+    """out[t] = ψ_tᵀ R ψ_t"""
+    psi, q = np.zeros(blocked(n)), np.zeros(blocked(n))
+    for t in range(Psi.shape[0]):
+        psi[:n] = Psi[t]
+        symmetric_times(R, psi, n, q)
+        out[t] = np.sum(psi * q)
+
+
+class Belief:
+    """A Gaussian over `size` whitened pseudo-values, in buffers that double."""
+
+    def __init__(self, size: int = 0) -> None:
+        self.size = 0
+        self.m, self.c = aligned((8,)), aligned((8,))
+        self.R = square(8)
+        self.scalars = np.zeros(3)
+        self.extend(size)
+
+    @classmethod
+    def restored(cls, m: Array, R: Array, c: Array, scalars: Array) -> Belief:
+        """The belief that held these arrays; it goes on bit for bit as that one would."""
+        self = cls(len(m))
+        M = self.size
+        self.m[:M], self.R[:M, :M], self.c[:M], self.scalars[:] = m, R, c, scalars
+        return self
+
+    @classmethod
+    def from_information(cls, gram: Array, moment: Array) -> Belief:
+        """R = (I + gram)⁻¹, m = R moment; the log evidence starts at ½ log|R| + ½ mᵀ moment."""
+        M = len(moment)
+        self = cls(M)
+        if M == 0:
+            return self
+        factor, info = dpotrf(np.eye(M) + gram, lower=1, clean=1)
+        if info:
+            raise ArithmeticError(f"I + Σ bψψᵀ is not positive definite (pivot {info} of {M})")
+        R, _ = dpotri(factor, lower=1)
+        R = symmetrised(R, M)
+        m = R @ moment
+        m += R @ (moment - m - gram @ m)  # one step of refinement
+        self.m[:M], self.R[:M, :M] = m, R
+        self.scalars[LOG_EVIDENCE] = -np.log(factor.diagonal()).sum() + 0.5 * float(m @ moment)
+        return self
+
+    def copy(self) -> Belief:
+        M = self.size
+        return Belief.restored(self.m[:M], self.R[:M, :M], self.c[:M], self.scalars)
+
+    # -- what it knows ------------------------------------------------------------------------
+
+    @property
+    def mean(self) -> Array:
+        return self.m[: self.size]
+
+    @property
+    def covariance(self) -> Array:
+        return symmetrised(self.R, self.size)
+
+    @property
+    def log_evidence(self) -> float:
+        return float(self.scalars[LOG_EVIDENCE])
+
+    def variances(self, Psi: Array) -> Array:
+        """ψᵀRψ for each row."""
+        if len(Psi) <= 16:  # too few rows to be worth a full copy of R
+            values = np.empty(len(Psi))
+            _quadratic_forms(self.R, self.size, Psi, values)
+        else:
+            values = np.einsum("ij,ij->i", Psi @ self.covariance, Psi)
+        if (values < -1e-8 * np.einsum("ij,ij->i", Psi, Psi)).any():
+            raise ArithmeticError(LOST_DEFINITENESS)
+        return np.maximum(values, 0.0)
+
+    def draws(self, count: int, rng: np.random.Generator) -> Array:
+        """(M, count) samples of w."""
+        values, vectors = np.linalg.eigh(self.covariance)
+        if len(values) and values[0] < -1e-8:
+            raise ArithmeticError(LOST_DEFINITENESS)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        return self.mean[:, None] + root @ rng.standard_normal((self.size, count))
+
+    # -- growing and shrinking ----------------------------------------------------------------
+
+    def extend(self, count: int) -> None:
+        """Add dimensions that nothing has been observed about: prior N(0, 1), no covariance."""
+        old, self.size = self.size, self.size + count
+        # room up to whole groups of rows, as the compiled loops expect
+        self.m, self.c = (enlarged(v, blocked(self.size)) for v in (self.m, self.c))
+        self.R = enlarged(self.R, self.size)
+        new = np.arange(old, self.size)
+        self.R[new, new] = 1.0
+
+    def border(self, cross: Array, corner: Array, moment: Array) -> None:
+        """Add dimensions that past transitions inform: s = cross, S_kk = corner, v_k = moment.
+
+        c = R s, Ω = (S_kk − sᵀc)⁻¹, d = v_k − sᵀm
+        R ← [[R + cΩcᵀ, −cΩ], [−Ωcᵀ, Ω]], m ← (m − cΩd, Ωd)
+        log evidence ← log evidence + ½ log|Ω| + ½ dᵀΩd
+        """
+        M, K = cross.shape
+        R = self.covariance
+        c = R @ cross
+        factor, info = dpotrf(corner - cross.T @ c, lower=1, clean=1)
+        if info:
+            raise ArithmeticError("the new pseudo-inputs are determined by the old ones and the data")
+        omega = symmetrised(dpotri(factor, lower=1)[0], K)
+        d = moment - cross.T @ self.mean
+        step = omega @ d
+        self.extend(K)
+        N = self.size
+        self.R[:M, :M] = R + c @ omega @ c.T
+        self.R[M:N, :M] = -(c @ omega).T
+        self.R[:M, M:N] = -(c @ omega)
+        self.R[M:N, M:N] = omega
+        self.m[:M] -= c @ step
+        self.m[M:N] = step
+        self.scalars[LOG_EVIDENCE] += -np.log(factor.diagonal()).sum() + 0.5 * float(d @ step)
+
+    def carry(self, psi: Array, r: float, shared: float, sigma2: float) -> None:
+        """Set (ē, s, c) after a batch whose last row, divided by its noise, was (ψ, r).
+
+        With g = `shared`, the covariance −g of that row's unit noise with the e it passes on:
+        ē = −g (r − ψᵀm), s = σ² − g² + g² ψᵀRψ, c = g Rψ.
+        """
+        q = self.covariance @ psi
+        self.c[: self.size] = shared * q
+        self.scalars[CARRY_MEAN] = -shared * (r - float(psi @ self.mean))
+        self.scalars[CARRY_VARIANCE] = sigma2 - shared**2 * (1.0 - float(psi @ q))
+
+    def marginalise(self, index: int, cosines: Array, sines: Array) -> None:
+        """Integrate one pseudo-input out, by the rotations that took it out of the basis.
+
+        m ← T m, R ← T R Tᵀ, c ← T c, where T = (G)[:−1] has orthonormal rows.
+        """
+        M = self.size
+        rotate_vector(self.m, index, M, cosines, sines)
+        rotate_vector(self.c, index, M, cosines, sines)
+        rotate_symmetric(self.R, index, M, cosines, sines)
+        self.size = M - 1
+
+
+LOST_DEFINITENESS = (
+    "the posterior covariance has lost its positive definiteness; the noise variance is too small "
+    "for double precision with these pseudo-inputs: increase noise_variance or use fewer of them"
+)

@@ -1,0 +1,115 @@
+"""Arrays and JSON in one atomic, checksummed, pickle-free file; knows no model.
+
+The file is a safetensors file. Its header holds, besides the arrays' places, four strings: `format`
+and `version` say what wrote it, `content` is a JSON document and `checksum` a SHA-256 over the
+document and all arrays. A file is written under a temporary name, synced and renamed, so a reader
+sees the old one or the new one and never half of either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+__all__ = ["CheckpointError", "read", "write"]
+
+FORMAT = "gpsarsa"
+VERSION = 1
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class CheckpointError(ValueError):
+    """A file that cannot be read as a checkpoint, with the reason."""
+
+
+def write(path: str | os.PathLike[str], arrays: Arrays, content: Mapping[str, Any]) -> None:
+    """Write arrays and a JSON document to one file, atomically."""
+    target = Path(path)
+    tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    document = json.dumps(content, allow_nan=False)
+    header = {
+        "format": FORMAT,
+        "version": str(VERSION),
+        "content": document,
+        "checksum": _checksum(tensors, document),
+    }
+    data = save(tensors, metadata=header)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """The arrays and the JSON document of a checkpoint; CheckpointError where it is not intact."""
+    data = Path(path).read_bytes()
+    try:
+        header = _header(data)
+        tensors = load(data)
+    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise CheckpointError(f"{path} is damaged or not a checkpoint: {error}") from None
+    if header.get("format") != FORMAT:
+        raise CheckpointError(f"{path} was not written by gpsarsa")
+    if header.get("version") != str(VERSION):
+        raise CheckpointError(
+            f"{path} has format version {header.get('version')}; this release reads version {VERSION}"
+        )
+    document = header.get("content", "")
+    if header.get("checksum") != _checksum(tensors, document):
+        raise CheckpointError(f"{path} is damaged: its checksum does not match its content")
+    try:
+        content = json.loads(document)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is damaged: {error}") from None
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path} is damaged: its document is not an object")
+    return tensors, content
+
+
+def _header(data: bytes) -> dict[str, str]:
+    """The strings that safetensors keeps beside the arrays' places."""
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > len(data) - 8:
+        raise ValueError("the file ends before its header does")
+    header = json.loads(data[8 : 8 + length])
+    strings = header.get("__metadata__", {}) if isinstance(header, dict) else None
+    if not isinstance(strings, dict) or not all(isinstance(v, str) for v in strings.values()):
+        raise ValueError("its header is not that of a safetensors file")
+    return strings
+
+
+def _checksum(arrays: Arrays, document: str) -> str:
+    digest = hashlib.sha256(document.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"\0{name}\0{array.dtype.str}\0{array.shape}\0".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself survive a power cut, where the system can."""
+    if hasattr(os, "O_DIRECTORY"):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,505 @@
+"""How alike two state-action pairs are.
+
+A kernel is an immutable object with `k(A, B)` and `k.diag(A)`. The stationary kernels have a
+lengthscale per column, `columns` restricts any kernel to some of the input columns, and kernels
+add and multiply:
+
+    RBF([0.3, 0.1], columns=[0, 1]) * Delta(columns=2, share=0.5) + Matern52(1.0, variance=0.1)
+
+Every such expression expands to a sum of products of base kernels. `table` writes that sum into
+two flat arrays which one compiled function reads, so that any combination runs inside the compiled
+per-transition loops. An object of the user's own with `__call__` and `diag` works as well wherever
+a kernel is expected, on a slower path.
+
+Distances are sums of squared differences of the inputs themselves, exact however far the inputs
+lie from the origin.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from gpsarsa import _validation as check
+from gpsarsa._linalg import compiled
+from gpsarsa._validation import Array
+
+__all__ = ["Delta", "Kernel", "KernelLike", "Matern32", "Matern52", "Product", "RBF", "Sum", "Table"]
+
+# ---------------------------------------------------------------------------------------------
+# The flat table and the compiled function that reads it
+
+
+Table = tuple[np.ndarray, np.ndarray]  # codes (int64), values (float64)
+
+_RBF, _MATERN32, _MATERN52, _DELTA = range(4)
+
+
+@intrinsic
+def _bits(typing_context, number):
+    def generate(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.IntType(64))
+
+    return types.int64(types.float64), generate
+
+
+@intrinsic
+def _from_bits(typing_context, bits):
+    def generate(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.DoubleType())
+
+    return types.float64(types.int64), generate
+
+
+_SHIFT = 1.5 * 2.0**52  # added to a small number, it leaves the nearest integer in the low bits
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+def _exp(x):
+    """exp(x) for x ≤ 0 within 2 ulp, in arithmetic that the compiler can vectorise.
+
+    exp(x) = 2ⁿ exp(r), n = round(x / ln 2), |r| ≤ ln 2 / 2, with a degree-11 polynomial for exp(r)
+    (relative error 2e-17). Below −708 the result stays at exp(−708) ≈ 3e-308.
+    """
+    x = max(x, -708.0)
+    shifted = x * 1.4426950408889634 + _SHIFT
+    n = shifted - _SHIFT
+    r = (x - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10
+    p = 2.510038549551032e-08
+    p = p * r + 2.7620088445409746e-07
+    p = p * r + 2.7557268459997064e-06
+    p = p * r + 2.4801521295954376e-05
+    p = p * r + 0.00019841269863053618
+    p = p * r + 0.0013888888917213717
+    p = p * r + 0.008333333333330062
+    p = p * r + 0.04166666666662413
+    p = p * r + 0.16666666666666669
+    p = p * r + 0.5000000000000001
+    p = p * r + 1.0
+    p = p * r + 1.0
+    return _from_bits(_bits(p) + (_bits(shifted) << 52))
+
+
+@compiled
+def _squared_distance(codes, values, c, v, n_columns, Zt, n, x, out):
+    """out[j] = Σ over columns of ((z_j − x) / lengthscale)²"""
+    for j in range(n):
+        out[j] = 0.0
+    for i in range(n_columns):
+        row, centre, inverse = Zt[codes[c + i]], x[codes[c + i]], values[v + i]
+        for j in range(n):
+            u = (row[j] - centre) * inverse
+            out[j] += u * u
+
+
+@compiled
+def _factor(kind, codes, values, c, v, n_columns, Zt, n, x, out):
+    """out[j] = base kernel of z_j and x, with unit variance"""
+    if kind == _DELTA:
+        for j in range(n):
+            out[j] = 1.0
+        share = values[v]
+        for i in range(n_columns):
+            row, centre = Zt[codes[c + i]], x[codes[c + i]]
+            for j in range(n):
+                out[j] = out[j] if row[j] == centre else share
+        return
+    _squared_distance(codes, values, c, v, n_columns, Zt, n, x, out)
+    if kind == _RBF:
+        for j in range(n):
+            out[j] = _exp(-0.5 * out[j])
+    elif kind == _MATERN32:
+        for j in range(n):
+            s = min(math.sqrt(3.0 * out[j]), 708.0)
+            out[j] = (1.0 + s) * _exp(-s)
+    else:
+        for j in range(n):
+            s = min(math.sqrt(5.0 * out[j]), 708.0)
+            out[j] = (1.0 + s + s * s / 3.0) * _exp(-s)
+
+
+@compiled
+def kernel_row(codes, values, Zt, n, x, out, term, factor):
+    """out[j] = k(z_j, x) for the first n columns of Zt (one input a column).
+
+    `term` and `factor` are scratch vectors of at least n entries.
+    """
+    c, v = 1, 0
+    for t in range(codes[0]):
+        target = out if t == 0 else term
+        variance = values[v]
+        n_factors = codes[c]
+        c += 1
+        v += 1
+        for f in range(n_factors):
+            kind, n_columns = codes[c], codes[c + 1]
+            c += 2
+            destination = target if f == 0 else factor
+            _factor(kind, codes, values, c, v, n_columns, Zt, n, x, destination)
+            if f > 0:
+                for j in range(n):
+                    target[j] *= factor[j]
+            c += n_columns
+            v += 1 if kind == _DELTA else n_columns
+        for j in range(n):
+            target[j] *= variance
+        if t > 0:
+            for j in range(n):
+                out[j] += term[j]
+
+
+@compiled
+def kernel_matrix(codes, values, At, n, B, out):
+    """out[i, j] = k(B_i, A_j) for the first n columns of At (one input a column)."""
+    term, factor = np.empty(n), np.empty(n)
+    for i in range(B.shape[0]):
+        kernel_row(codes, values, At, n, B[i], out[i], term, factor)
+
+
+# ---------------------------------------------------------------------------------------------
+# Kernels
+
+
+@runtime_checkable
+class KernelLike(Protocol):
+    """What a user's own kernel must offer."""
+
+    def __call__(self, A: Array, B: Array) -> Array: ...
+
+    def diag(self, A: Array) -> Array: ...
+
+
+class Kernel:
+    """A covariance function built from the base kernels of this module."""
+
+    def __call__(self, A: Any, B: Any) -> Array:
+        """The matrix k(A_i, B_j)."""
+        A = check.rows(A, "A")
+        B = check.rows(B, "B", A.shape[1])
+        out = np.empty((len(A), len(B)))
+        kernel_matrix(*self.table(A.shape[1]), np.ascontiguousarray(B.T), len(B), A, out)
+        return out
+
+    def diag(self, A: Any) -> Array:
+        """The vector k(A_i, A_i), without forming the matrix."""
+        A = check.rows(A, "A")
+        # every base kernel is 1 where its arguments agree
+        return np.full(len(A), sum(variance for variance, _ in self._terms(A.shape[1])))
+
+    def __add__(self, other: Kernel) -> Kernel:
+        return Sum(self, other) if isinstance(other, Kernel) else NotImplemented
+
+    def __mul__(self, other: Kernel) -> Kernel:
+        return Product(self, other) if isinstance(other, Kernel) else NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.to_config() == self.to_config()
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(
+            f"a kernel does not change; make a new one with the {name} you want, or use with_parameters"
+        )
+
+    def _set(self, **attributes: Any) -> None:
+        for name, value in attributes.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Named parameters; those of a composite carry the part's number: '0.variance'."""
+        raise NotImplementedError
+
+    def with_parameters(self, parameters: Mapping[str, Any]) -> Self:
+        """The same kernel with some parameters replaced."""
+        raise NotImplementedError
+
+    def table(self, columns: int) -> Table:
+        """The kernel over inputs of that many columns, as the flat table of the compiled loops.
+
+        codes: number of terms; per term the number of factors; per factor kind, number of columns
+        and their indices. values: per term the variance; per factor the inverse lengthscales or, for
+        Delta, the share.
+        """
+        terms = self._terms(columns)
+        codes: list[int] = [len(terms)]
+        values: list[float] = []
+        for variance, factors in terms:
+            codes.append(len(factors))
+            values.append(variance)
+            for kind, indices, numbers in factors:
+                codes += [kind, len(indices), *indices]
+                values += numbers
+        return np.array(codes, dtype=np.int64), np.array(values, dtype=np.float64)
+
+    def spectral_terms(self, columns: int) -> list[SpectralTerm]:
+        """The kernel as a sum of products, in the form from which functions are drawn."""
+        return [
+            SpectralTerm(
+                variance,
+                [(c, np.array(numbers), _DEGREES[kind]) for kind, c, numbers in factors if kind != _DELTA],
+                [(c, numbers[0]) for kind, c, numbers in factors if kind == _DELTA],
+            )
+            for variance, factors in self._terms(columns)
+        ]
+
+    def _terms(self, columns: int) -> list[_Term]:
+        """The kernel as a sum: variance and base factors of each product."""
+        raise NotImplementedError
+
+    def to_config(self) -> dict[str, Any]:
+        """A description that JSON can hold; `from_config` reads it back."""
+        raise NotImplementedError
+
+    @staticmethod
+    def from_config(config: Mapping[str, Any]) -> Kernel:
+        """The kernel that `to_config` described."""
+        try:
+            options = dict(config)
+            return _KINDS[options.pop("kind")]._from_options(options)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a description of a kernel: {config!r}") from error
+
+    @classmethod
+    def _from_options(cls, options: dict[str, Any]) -> Kernel:
+        return cls(**options)
+
+
+@dataclass(frozen=True)
+class SpectralTerm:
+    """A product of base kernels as a spectral density times Deltas.
+
+    `stationary`: columns, inverse lengthscales and degrees of freedom of the multivariate t that
+    the frequencies follow (0: Gaussian). `deltas`: columns and share.
+    """
+
+    variance: float
+    stationary: list[tuple[tuple[int, ...], Array, int]]
+    deltas: list[tuple[tuple[int, ...], float]]
+
+
+_DEGREES = {_RBF: 0, _MATERN32: 3, _MATERN52: 5}
+
+# kind, column indices, and the inverse lengthscales or the share
+_Factor = tuple[int, tuple[int, ...], tuple[float, ...]]
+_Term = tuple[float, tuple[_Factor, ...]]
+
+
+def _column_indices(columns: Any) -> tuple[int, ...]:
+    indices = (columns,) if isinstance(columns, int | np.integer) else tuple(columns)
+    if not indices:
+        raise ValueError("columns is empty; expected at least one column index")
+    for index in indices:
+        if isinstance(index, bool) or not isinstance(index, int | np.integer):
+            raise TypeError(f"columns holds {index!r}; expected whole numbers")
+    if len(set(indices)) < len(indices):
+        raise ValueError(f"columns = {list(indices)} names a column twice")
+    return tuple(int(index) for index in indices)
+
+
+def _resolved(indices: tuple[int, ...], columns: int, kernel: Kernel) -> tuple[int, ...]:
+    for index in indices:
+        if not -columns <= index < columns:
+            raise ValueError(f"{kernel!r} reads column {index}, but the inputs have {columns} columns")
+    return tuple(index % columns for index in indices)
+
+
+class _Stationary(Kernel):
+    """A kernel of the scaled distance r² = Σ ((a_c − b_c) / lengthscale_c)²."""
+
+    _kind: ClassVar[int]
+    lengthscales: Array | float
+    variance: float
+    columns: tuple[int, ...] | None
+
+    def __init__(self, lengthscales: Any, variance: float = 1.0, columns: Any = None) -> None:
+        chosen = None if columns is None else _column_indices(columns)
+        if np.ndim(lengthscales) == 0:
+            scales: Array | float = check.positive(lengthscales, "lengthscales")
+        else:
+            scales = check.vector(
+                lengthscales, "lengthscales", None if chosen is None else len(chosen)
+            ).copy()
+            if len(scales) == 0:
+                raise ValueError("lengthscales is empty; expected one number a column")
+            for i, scale in enumerate(scales):
+                check.positive(float(scale), f"lengthscales[{i}]")
+            scales.flags.writeable = False
+        smallest = float(np.min(scales))
+        if not math.isfinite(1.0 / smallest):
+            raise ValueError(f"lengthscales = {smallest} is too small: its inverse overflows")
+        self._set(lengthscales=scales, variance=check.positive(variance, "variance"), columns=chosen)
+
+    def __repr__(self) -> str:
+        scales = self.lengthscales if isinstance(self.lengthscales, float) else self.lengthscales.tolist()
+        columns = "" if self.columns is None else f", columns={list(self.columns)}"
+        return f"{type(self).__name__}({scales}, variance={self.variance}{columns})"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {"lengthscales": self.lengthscales, "variance": self.variance}
+
+    def with_parameters(self, parameters: Mapping[str, Any]) -> Self:
+        _refuse_unknown(parameters, self.parameters)
+        return type(self)(**{**self.parameters, **parameters}, columns=self.columns)
+
+    def _terms(self, columns: int) -> list[_Term]:
+        if self.columns is None:
+            indices = tuple(range(columns))
+            if np.ndim(self.lengthscales) and len(np.atleast_1d(self.lengthscales)) != columns:
+                raise ValueError(
+                    f"{self!r} has {len(np.atleast_1d(self.lengthscales))} lengthscales, "
+                    f"but the inputs have {columns} columns; name the columns it reads"
+                )
+        else:
+            indices = _resolved(self.columns, columns, self)
+        inverse = np.broadcast_to(1.0 / np.asarray(self.lengthscales), len(indices))
+        return [(self.variance, ((self._kind, indices, tuple(inverse.tolist())),))]
+
+    def to_config(self) -> dict[str, Any]:
+        return {
+            "kind": type(self).__name__,
+            "lengthscales": np.asarray(self.lengthscales).tolist(),
+            "variance": self.variance,
+            "columns": None if self.columns is None else list(self.columns),
+        }
+
+
+class RBF(_Stationary):
+    """variance · exp(−r²/2), the squared exponential: very smooth functions."""
+
+    _kind = _RBF
+
+
+class Matern32(_Stationary):
+    """variance · (1 + √3 r) exp(−√3 r): functions with one derivative."""
+
+    _kind = _MATERN32
+
+
+class Matern52(_Stationary):
+    """variance · (1 + √5 r + 5r²/3) exp(−√5 r): functions with two derivatives."""
+
+    _kind = _MATERN52
+
+
+class Delta(Kernel):
+    """(1 − share) · [equal] + share, for columns that hold discrete values such as actions.
+
+    `share` says how much different values have in common: 0 nothing, 1 everything.
+    """
+
+    columns: tuple[int, ...]
+    share: float
+
+    def __init__(self, columns: Any, share: float = 0.0) -> None:
+        self._set(columns=_column_indices(columns), share=check.fraction(share, "share"))
+
+    def __repr__(self) -> str:
+        return f"Delta(columns={list(self.columns)}, share={self.share})"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {"share": self.share}
+
+    def with_parameters(self, parameters: Mapping[str, Any]) -> Self:
+        _refuse_unknown(parameters, self.parameters)
+        return type(self)(self.columns, **{**self.parameters, **parameters})
+
+    def _terms(self, columns: int) -> list[_Term]:
+        indices = _resolved(self.columns, columns, self)
+        return [(1.0, ((_DELTA, indices, (self.share,)),))]
+
+    def to_config(self) -> dict[str, Any]:
+        return {"kind": "Delta", "columns": list(self.columns), "share": self.share}
+
+
+class _Composite(Kernel):
+    parts: tuple[Kernel, ...]
+    _symbol: ClassVar[str]
+
+    def __init__(self, *parts: Kernel) -> None:
+        if not parts or not all(isinstance(part, Kernel) for part in parts):
+            raise TypeError(f"{type(self).__name__} combines kernels of this module, got {parts!r}")
+        flat: list[Kernel] = []
+        for part in parts:
+            flat.extend(part.parts if isinstance(part, _Composite) and type(part) is type(self) else [part])
+        self._set(parts=tuple(flat))
+
+    def __repr__(self) -> str:
+        return self._symbol.join(
+            f"({part!r})" if isinstance(part, _Composite) else repr(part) for part in self.parts
+        )
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {
+            f"{i}.{name}": value
+            for i, part in enumerate(self.parts)
+            for name, value in part.parameters.items()
+        }
+
+    def with_parameters(self, parameters: Mapping[str, Any]) -> Self:
+        _refuse_unknown(parameters, self.parameters)
+        return type(self)(
+            *(
+                part.with_parameters(
+                    {
+                        name.split(".", 1)[1]: v
+                        for name, v in parameters.items()
+                        if name.split(".", 1)[0] == str(i)
+                    }
+                )
+                for i, part in enumerate(self.parts)
+            )
+        )
+
+    def to_config(self) -> dict[str, Any]:
+        return {"kind": type(self).__name__, "parts": [part.to_config() for part in self.parts]}
+
+    @classmethod
+    def _from_options(cls, options: dict[str, Any]) -> Kernel:
+        return cls(*(Kernel.from_config(part) for part in options["parts"]))
+
+
+class Sum(_Composite):
+    """k₁ + k₂ + …"""
+
+    _symbol = " + "
+
+    def _terms(self, columns: int) -> list[_Term]:
+        return [term for part in self.parts for term in part._terms(columns)]
+
+
+class Product(_Composite):
+    """k₁ · k₂ · …"""
+
+    _symbol = " * "
+
+    def _terms(self, columns: int) -> list[_Term]:
+        terms: list[_Term] = [(1.0, ())]
+        for part in self.parts:
+            terms = [
+                (variance * other, factors + more)
+                for variance, factors in terms
+                for other, more in part._terms(columns)
+            ]
+        return terms
+
+
+def _refuse_unknown(given: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    unknown: Sequence[str] = [name for name in given if name not in known]
+    if unknown:
+        raise ValueError(f"unknown parameter {unknown[0]!r}; this kernel has {', '.join(known)}")
+
+
+_KINDS: dict[str, Any] = {c.__name__: c for c in (RBF, Matern32, Matern52, Delta, Sum, Product)}

@@ -1,0 +1,444 @@
+"""SPGP-SARSA: a posterior over Q through M pseudo-inputs, in batch or one transition at a time."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpsarsa import _step
+from gpsarsa import _validation as check
+from gpsarsa._estimator import (
+    Estimator,
+    Function,
+    check_kernel,
+    check_noise_variance,
+    check_transitions,
+    explain,
+)
+from gpsarsa._linalg import blocked
+from gpsarsa._validation import Array
+from gpsarsa.basis import Basis
+from gpsarsa.belief import CARRY_VARIANCE, DONE, Belief
+from gpsarsa.draws import per_function, prior_draw
+from gpsarsa.kernels import KernelLike
+from gpsarsa.statistics import Likelihood, Refused, Statistics, border_terms
+from gpsarsa.transitions import History, Transitions
+
+__all__ = ["SparseGPSarsa"]
+
+
+class SparseGPSarsa(Estimator):
+    """Sparse pseudo-input Gaussian-process SARSA.
+
+    Parameters
+    ----------
+    kernel : Kernel, or any object with `__call__(A, B)` and `diag(A)`
+        How alike two state-action pairs are.
+    noise_variance : float
+        σ² of the reward noise.
+    pseudo_inputs : (M, d) array
+        Where the posterior is supported; (0, d) starts with none. One that the others determine
+        already is left out with a warning.
+    growth : {"exact", "frozen", "streaming"}
+        What adding or removing pseudo-inputs means for the transitions seen before.
+
+        - "exact": the posterior that today's pseudo-inputs would have given from the start. Keeps
+          the transitions; O(NM²) a change.
+        - "frozen": likewise, but each transition keeps the weight b it had on arrival (the paper's
+          recursion). Keeps the transitions; O(NM + M²) to add.
+        - "streaming": acts on the posterior alone: adding leaves every prediction as it is,
+          removing is the exact marginal. Keeps no transitions; O(M²) a change.
+    weights : {"fitc", "dtc"}
+        Whether the noise includes what the pseudo-inputs cannot explain (FITC, the paper's SPGP) or
+        not (DTC; with "streaming" growth Engel's sparse online GPTD).
+    noise : {"iid", "correlated"}
+        "iid" is right for deterministic transitions, "correlated" (ε = e − γe′) for stochastic ones.
+    prior_mean : float
+        Q's mean before any data.
+    forgetting : float in (0, 1]
+        λ: before each transition the posterior moves back towards the prior, R ← λR + (1 − λ)I.
+        1 forgets nothing.
+    """
+
+    _parameters = (
+        "kernel", "noise_variance", "pseudo_inputs", "growth", "weights", "noise", "prior_mean", "forgetting",
+    )  # fmt: skip
+    _columns: int
+
+    def __init__(
+        self,
+        kernel: KernelLike,
+        noise_variance: float,
+        pseudo_inputs: Any,
+        *,
+        growth: str = "exact",
+        weights: str = "fitc",
+        noise: str = "iid",
+        prior_mean: float = 0.0,
+        forgetting: float = 1.0,
+    ) -> None:
+        self.kernel = check_kernel(kernel)
+        self.noise_variance = check_noise_variance(noise_variance)
+        Z = check.rows(pseudo_inputs, "pseudo_inputs")
+        self.growth = check.one_of(growth, "growth", ("exact", "frozen", "streaming"))
+        self.weights = check.one_of(weights, "weights", ("fitc", "dtc"))
+        self.noise = check.one_of(noise, "noise", ("iid", "correlated"))
+        self.prior_mean = check.number(prior_mean, "prior_mean")
+        self.forgetting = check.fraction(forgetting, "forgetting")
+        if self.forgetting == 0.0:
+            raise ValueError("forgetting = 0 would keep nothing; expected a number in (0, 1]")
+        if self.growth == "frozen" and self.noise == "correlated":
+            raise ValueError(
+                "growth='frozen' with noise='correlated' has no meaning: the weights it would freeze "
+                "belong to single transitions, correlated noise to whole episodes; use 'exact' or 'streaming'"
+            )
+        if self.growth == "frozen" and self.forgetting < 1.0:
+            raise ValueError(
+                "growth='frozen' with forgetting < 1 has no meaning: a frozen posterior is a sum over "
+                "transitions, a forgetting one is not; use 'exact' or 'streaming'"
+            )
+        self._likelihood = Likelihood(
+            self.noise_variance, self.weights == "fitc", self.noise == "correlated", self.prior_mean
+        )
+        self._columns = Z.shape[1]
+        basis = Basis(self.kernel, self._columns)
+        admitted = basis.append(Z)
+        if not admitted.all():
+            refused = np.flatnonzero(~admitted)
+            warnings.warn(
+                f"{len(refused)} of {len(Z)} pseudo-inputs are determined by those before them and were "
+                f"left out (first: row {refused[0]}); pseudo_inputs lists the admitted ones",
+                stacklevel=2,
+            )
+        self._start_over(basis)
+
+    def _start_over(self, basis: Basis) -> None:
+        self._basis = basis
+        self._belief = self._prior(basis.size)
+        self._history = None if self.growth == "streaming" else History(self._columns)
+        self._count = 0
+        self._last = np.zeros(self._columns + 3)  # x′, γ, τ, start of the newest transition
+        self._x, self._x_next = np.zeros(self._columns), np.zeros(self._columns)
+
+    def _prior(self, size: int) -> Belief:
+        belief = Belief(size)
+        belief.scalars[CARRY_VARIANCE] = self.noise_variance
+        return belief
+
+    # -- learning -----------------------------------------------------------------------------
+
+    def fit(self, transitions: Transitions) -> Self:
+        """Start over from the prior and take in all transitions at once, by sums over blocks.
+
+        Row 0 is taken as an episode's start. With forgetting, rows are taken in one by one.
+        """
+        t = check_transitions(transitions, self._columns)
+        belief, residuals = self._posterior(self._basis, t)
+        self._start_over(self._basis)
+        self._belief = belief
+        self._remember(t, residuals)
+        return self
+
+    def update(self, transitions: Transitions) -> Self:
+        """Take in transitions one after another, on top of what was learnt before.
+
+        All rows or, where one is refused, none. A first row with `starts` False continues the
+        transition before it.
+        """
+        t = check_transitions(transitions, self._columns)
+        if len(t) == 0:
+            return self
+        before = self._belief.copy()
+        try:
+            residuals = self._absorb(self._basis, self._belief, t)
+        except BaseException:
+            self._belief = before
+            raise
+        self._remember(t, residuals)
+        return self
+
+    def observe(self, x: Any, reward: float, x_next: Any, discount: float, start: bool | None = None) -> Self:
+        """Take in one transition.
+
+        `discount` is 0 where the episode terminated; `x_next` is then ignored and may be None.
+        `start` says whether an episode begins; by default it does unless `x` is the last `x_next`.
+        """
+        if type(reward) is not float:
+            reward = check.number(reward, "reward")
+        if type(discount) is not float:
+            discount = check.number(discount, "discount")
+        own_x, own_next = self._x, self._x_next
+        own_x[:] = self._input(x, "x")
+        own_next[:] = self._input(x_next, "x_next") if discount != 0.0 else own_x
+        basis, belief, last = self._basis, self._belief, self._last
+        if basis.table is None:
+            t = Transitions(own_x[None], [reward], own_next[None], [discount], [self._begins(own_x, start)])
+            return self.update(t)
+        codes, values = basis.table
+        likelihood = self._likelihood
+        answer = _step.absorb_one(
+            codes, values, basis.Zt, basis.W, belief.m, belief.R, belief.c, belief.scalars, basis.size,
+            own_x, reward, own_next, discount, -1 if start is None else int(bool(start)), last,
+            likelihood.noise_variance, likelihood.prior_mean, likelihood.fitc, likelihood.correlated,
+            self.forgetting, basis.rounding,
+        )  # fmt: skip
+        if answer != DONE:
+            explain(answer, "", {"x": x, "reward": reward, "x_next": x_next, "discount": discount})
+        if self._history is not None:
+            self._history.append_row(own_x, reward, own_next, discount, last[-1] != 0.0, last[-2])
+        self._count += 1
+        return self
+
+    def _input(self, x: Any, name: str) -> Array:
+        if type(x) is np.ndarray and x.dtype == np.float64 and x.shape == self._x.shape:
+            return x  # the compiled step checks that it is finite
+        return check.vector(x, name, self._columns)
+
+    def _begins(self, x: Array, start: bool | None) -> bool:
+        if start is not None:
+            return bool(start)
+        d = self._columns
+        return bool(self._last[d] == 0.0 or (x != self._last[:d]).any())
+
+    def _posterior(
+        self, basis: Basis, t: Transitions, residuals: Array | None = None
+    ) -> tuple[Belief, Array]:
+        """The belief after nothing but these transitions, and their τ (or the ones given)."""
+        if self.forgetting < 1.0:
+            belief = self._prior(basis.size)
+            return belief, self._absorb(basis, belief, t)
+        statistics = Statistics(basis.size)
+        try:
+            taus = statistics.accumulate(basis, t, self._likelihood, residuals)
+        except Refused as refused:
+            self._explain(refused.answer, refused.row, t)
+        belief = statistics.posterior(self._likelihood)
+        if not np.isfinite(belief.scalars).all() or not np.isfinite(belief.mean).all():
+            raise ValueError("the rewards overflow the posterior; rescale them")
+        return belief, taus
+
+    def _absorb(self, basis: Basis, belief: Belief, t: Transitions) -> Array:
+        """Condition a belief on transitions row by row; returns their τ."""
+        X, rewards, following, gamma, starts = t._arrays
+        residuals = np.empty(len(t))
+        likelihood = self._likelihood
+        state = basis.W, belief.m, belief.R, belief.c, belief.scalars, basis.size
+        settings = (
+            likelihood.noise_variance, likelihood.prior_mean, likelihood.fitc, likelihood.correlated,
+            self.forgetting, basis.rounding,
+        )  # fmt: skip
+        if basis.table is not None:
+            answer, row = _step.absorb_transitions(
+                *basis.table, basis.Zt, *state, X, rewards, following, gamma, starts, *settings, residuals
+            )
+            if answer != DONE:
+                self._explain(answer, row, t)
+            return residuals
+        for block in basis.blocks(len(t)):
+            delta, kappa = basis.differences(X[block], following[block], gamma[block])
+            padded = np.zeros((len(delta), blocked(basis.size)))
+            padded[:, : basis.size] = delta
+            answer, row = _step.absorb(
+                *state,
+                padded,
+                kappa,
+                rewards[block],
+                gamma[block],
+                starts[block],
+                *settings,
+                residuals[block],
+            )
+            if answer != DONE:
+                self._explain(answer, block.start + row, t)
+        return residuals
+
+    def _explain(self, answer: int, row: int, t: Transitions) -> None:
+        explain(answer, f"[{row}]", {"x": t.inputs[row], "reward": t.rewards[row],
+                "x_next": t.next_inputs[row], "discount": t.discounts[row]})  # fmt: skip
+
+    def _remember(self, t: Transitions, residuals: Array) -> None:
+        if len(t) == 0:
+            return
+        if self._history is not None:
+            self._history.append(t, residuals)
+        self._count += len(t)
+        d = self._columns
+        self._last[:d], self._last[d] = t.next_inputs[-1], t.discounts[-1]
+        self._last[d + 1], self._last[d + 2] = residuals[-1], t.starts[-1]
+
+    # -- pseudo-inputs ------------------------------------------------------------------------
+
+    def add_pseudo_inputs(self, Z: Any) -> NDArray[np.bool_]:
+        """Admit more pseudo-inputs; what that means for the past is the `growth`.
+
+        Returns a mask of those admitted: one that the others determine already (conditional
+        variance below 1e-10 of its own) is refused.
+        """
+        Z = check.rows(Z, "Z", self._columns)
+        basis, old = self._basis, self._basis.size
+        admitted = basis.append(Z)
+        new = int(admitted.sum())
+        if new == 0:
+            return admitted
+        try:
+            if not self._history:
+                self._belief.extend(new)
+            elif self.growth == "frozen":
+                t, residuals = self._history.transitions, self._history.residuals
+                self._belief.border(*border_terms(basis, new, t, self._likelihood, residuals))
+            else:
+                self._belief, _ = self._posterior(basis, self._history.transitions)
+        except BaseException:
+            basis.truncate(old)
+            raise
+        return admitted
+
+    def remove_pseudo_inputs(self, indices: Any) -> None:
+        """Drop pseudo-inputs by their places in `pseudo_inputs`; what that means is the `growth`."""
+        basis, chosen = self._basis, np.atleast_1d(np.asarray(indices))
+        if chosen.size == 0:
+            return
+        if chosen.dtype.kind not in "iu" or chosen.ndim != 1:
+            raise TypeError(f"indices has dtype {chosen.dtype}; expected whole numbers")
+        outside = (chosen < -basis.size) | (chosen >= basis.size)
+        if outside.any():
+            raise ValueError(f"indices holds {chosen[outside][0]}; there are {basis.size} pseudo-inputs")
+        places = sorted({int(i) % basis.size for i in chosen}, reverse=True)
+        if len(places) < len(chosen):
+            raise ValueError(f"indices = {chosen.tolist()} names a pseudo-input twice")
+        if not self._history:
+            for place in places:
+                self._belief.marginalise(place, *basis.remove(place))
+            return
+        smaller = basis.copy()
+        for place in places:
+            smaller.remove(place)
+        kept = self._history.residuals if self.growth == "frozen" else None
+        self._belief, _ = self._posterior(smaller, self._history.transitions, kept)
+        self._basis = smaller
+
+    # -- the posterior ------------------------------------------------------------------------
+
+    def _moments(self, X: Array, with_variance: bool) -> tuple[Array, Array]:
+        basis, belief = self._basis, self._belief
+        mean, variance = np.empty(len(X)), np.empty(len(X))
+        for block in basis.blocks(len(X)):
+            Psi = basis.whiten(basis.kernel_rows(X[block]))
+            mean[block] = Psi @ belief.mean
+            if with_variance:
+                variance[block] = basis.unexplained(X[block], Psi) + belief.variances(Psi)
+        return mean, variance
+
+    def _covariance(self, X: Array) -> tuple[Array, Array]:
+        basis, belief = self._basis, self._belief
+        Psi = basis.whiten(basis.kernel_rows(X))
+        prior = np.asarray(self.kernel(X, X), dtype=np.float64)
+        covariance = prior - Psi @ Psi.T + Psi @ belief.covariance @ Psi.T
+        # the diagonal as predict(return_std=True) has it
+        np.fill_diagonal(covariance, basis.unexplained(X, Psi) + belief.variances(Psi))
+        return Psi @ belief.mean, 0.5 * (covariance + covariance.T)
+
+    def sample(self, n: int, rng: Any = None) -> list[Function]:
+        """n whole functions X → values drawn from the posterior over Q.
+
+        Each is the same function at every later call and has the posterior's covariance
+        everywhere, away from the pseudo-inputs too: f(x) = f̃(x) + ψ(x)ᵀ(w − W f̃(Z)) with f̃ drawn
+        from the prior and w from N(m, R). `rng` is a seed or a numpy Generator.
+        """
+        generators = per_function(check.count(n, "n"), rng)
+        return [self._draw(generator) for generator in generators]
+
+    def _draw(self, rng: np.random.Generator) -> Function:
+        basis = self._basis.copy()  # the function outlives later changes of the model
+        w = self._belief.draws(1, rng)[:, 0]
+        prior = prior_draw(self.kernel, self._columns, rng)
+        shift = w - basis.whiten(prior(basis.Z)[None])[0]
+        return self._function(lambda X: prior(X) + basis.whiten(basis.kernel_rows(X)) @ shift)
+
+    def log_evidence(self) -> float:
+        """log p(rewards) under the model.
+
+        With `streaming` growth it is the sum of the one-step predictive densities as they were.
+        """
+        return self._belief.log_evidence
+
+    @property
+    def pseudo_inputs(self) -> Array:
+        """The (M, d) pseudo-inputs in use."""
+        return self._basis.Z.copy()
+
+    @property
+    def alpha(self) -> Array:
+        """The paper's α = Wᵀm: the posterior mean is k(x, Z) α."""
+        return np.asarray(self._basis.factor.T @ self._belief.mean)
+
+    @property
+    def A(self) -> Array:
+        """The paper's A = K_zz⁻¹ = WᵀW."""
+        return self._basis.A
+
+    @property
+    def C(self) -> Array:
+        """The paper's C = (K_zz + K_zr B K_rz)⁻¹ = WᵀRW."""
+        W = self._basis.factor
+        return np.asarray(W.T @ self._belief.covariance @ W)
+
+    @property
+    def P(self) -> Array:
+        """The paper's P = A − C = Wᵀ(I − R)W, without the subtraction of two large matrices."""
+        W = self._basis.factor
+        return np.asarray(W.T @ (np.eye(len(W)) - self._belief.covariance) @ W)
+
+    @property
+    def n_features_in_(self) -> int:
+        """d, the number of input columns."""
+        return self._columns
+
+    @property
+    def n_transitions(self) -> int:
+        """How many transitions the posterior has taken in."""
+        return self._count
+
+    # -- files --------------------------------------------------------------------------------
+
+    def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        basis, belief, M = self._basis, self._belief, self._basis.size
+        arrays: dict[str, NDArray[Any]] = {
+            "Z": basis.Z, "W": basis.factor, "m": belief.mean, "R": belief.R[:M, :M], "c": belief.c[:M],
+            "scalars": belief.scalars, "last": self._last,
+        }  # fmt: skip
+        if self._history is not None:
+            names = ("inputs", "rewards", "next_inputs", "discounts", "starts")
+            arrays |= {
+                f"history.{n}": a for n, a in zip(names, self._history.transitions._arrays, strict=True)
+            }
+            arrays["history.residuals"] = self._history.residuals
+        options = {name: getattr(self, name) for name in self._parameters[3:]}
+        return arrays, {"noise_variance": self.noise_variance, "options": options, "count": self._count}
+
+    @classmethod
+    def _from_state(
+        cls, kernel: KernelLike, arrays: dict[str, NDArray[Any]], content: dict[str, Any]
+    ) -> Self:
+        Z = check.rows(arrays["Z"], "Z")
+        M, d = Z.shape
+        self = cls(kernel, content["noise_variance"], Z[:0], **content["options"])
+        W, R = (
+            check.rows(arrays["W"].reshape(M, M or 1), "W"),
+            check.rows(arrays["R"].reshape(M, M or 1), "R"),
+        )
+        self._basis = Basis.restored(kernel, Z, W[:, :M])
+        self._belief = Belief.restored(
+            check.vector(arrays["m"], "m", M), R[:, :M], check.vector(arrays["c"], "c", M),
+            check.vector(arrays["scalars"], "scalars", 3),
+        )  # fmt: skip
+        self._last = check.vector(arrays["last"], "last", d + 3).copy()
+        self._count = check.count(content["count"], "count")
+        if self._history is not None:
+            names = ("inputs", "rewards", "next_inputs", "discounts", "starts")
+            t = check_transitions(Transitions(*(arrays[f"history.{name}"] for name in names)), d)
+            self._history.append(t, check.vector(arrays["history.residuals"], "residuals", len(t)))
+        return self

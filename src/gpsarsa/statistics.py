@@ -1,0 +1,201 @@
+"""What a batch of transitions says about w, as sums over transitions.
+
+With the noise of a block factorised as L Lᵀ (diagonal for iid noise, bidiagonal L for correlated
+noise), each row is divided by its noise, Ψ̃ = L⁻¹Ψ and r̃ = L⁻¹r, and
+
+    S = I + Σ ψ̃ψ̃ᵀ,   v = Σ ψ̃r̃,   R = S⁻¹,   m = R v
+    log evidence = −½ (N log 2π + log|LLᵀ| + Σ r̃² + log|S| − vᵀR v).
+
+Every term is a sum, so blocks, files and machines can be added up in any order; with correlated
+noise they must be cut where an episode starts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from scipy.linalg.blas import dsyrk
+
+from gpsarsa._linalg import compiled, symmetrised
+from gpsarsa._step import OVEREXPLAINED
+from gpsarsa._validation import Array
+from gpsarsa.basis import Basis
+from gpsarsa.belief import DONE, LOG_EVIDENCE, OVERFLOW, Belief
+from gpsarsa.transitions import Transitions
+
+__all__ = ["Likelihood", "Refused", "Statistics", "border_terms"]
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """How rewards depend on w: the noise, and whether it includes what Z cannot explain."""
+
+    noise_variance: float
+    fitc: bool = True  # b = 1/(τ + σ²); else DTC, b = 1/σ²
+    correlated: bool = False
+    prior_mean: float = 0.0
+
+
+class Refused(ArithmeticError):
+    """A transition that cannot be taken in: which row, and why (an answer of `_step`)."""
+
+    def __init__(self, answer: int, row: int) -> None:
+        super().__init__(answer, row)
+        self.answer, self.row = answer, row
+
+
+@compiled
+def _divide_by_noise(
+    Psi, r, kappa, gamma, starts, sigma2, fitc, correlated, slack, given, residuals, chain, before
+):
+    """Ψ ← L⁻¹Ψ, r ← L⁻¹r in place. Returns (answer, row, log|LLᵀ|).
+
+    `residuals` receives τ, or holds it where `given`. `chain` = (r̃, pivot, γ) and `before` = ψ̃ of
+    the row before the first; they leave as those of the last row.
+    """
+    log_det = 0.0
+    for t in range(Psi.shape[0]):
+        row = Psi[t]
+        if not given:
+            tau = kappa[t]
+            for j in range(row.shape[0]):
+                tau -= row[j] * row[j]
+            if tau < -slack * kappa[t]:
+                return OVEREXPLAINED, t, 0.0
+            residuals[t] = max(tau, 0.0)
+        variance = sigma2 + (residuals[t] if fitc else 0.0)
+        coupling = 0.0
+        if correlated:
+            variance += gamma[t] * gamma[t] * sigma2
+            if not starts[t]:
+                coupling = -chain[2] * sigma2 / chain[1]
+                variance -= coupling * coupling
+        pivot = math.sqrt(variance)
+        inverse = 1.0 / pivot
+        if coupling == 0.0:
+            for j in range(row.shape[0]):
+                row[j] *= inverse
+            r[t] *= inverse
+        else:
+            for j in range(row.shape[0]):
+                row[j] = (row[j] - coupling * before[j]) * inverse
+            r[t] = (r[t] - coupling * chain[0]) * inverse
+        if not math.isfinite(r[t] * r[t]):
+            return OVERFLOW, t, 0.0
+        log_det += math.log(variance)
+        if correlated:
+            before = row
+        chain[0], chain[1], chain[2] = r[t], pivot, gamma[t]
+    return DONE, -1, log_det
+
+
+class Statistics:
+    """The sums over transitions from which a posterior follows.
+
+    `gram` is Σ ψ̃ψ̃ᵀ (its lower triangle), `moment` Σ ψ̃r̃, `square` Σ r̃², `log_det` log|LLᵀ| and
+    `count` the number of transitions.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.gram = np.zeros((size, size), order="F")
+        self.moment = np.zeros(size)
+        self.square = 0.0
+        self.log_det = 0.0
+        self.count = 0
+        self._chain = np.array([0.0, 1.0, 0.0])  # r̃, pivot and γ of the last row
+        self._before = np.zeros(size)  # its ψ̃
+
+    @classmethod
+    def from_block(cls, basis: Basis, transitions: Transitions, likelihood: Likelihood) -> Self:
+        """The statistics of transitions, whose first row is taken as a start."""
+        self = cls(basis.size)
+        self.accumulate(basis, transitions, likelihood)
+        return self
+
+    def accumulate(
+        self, basis: Basis, transitions: Transitions, likelihood: Likelihood, residuals: Array | None = None
+    ) -> Array:
+        """Add transitions block by block; returns their residual variances τ.
+
+        `residuals` are used instead of the basis's own where they are given.
+        """
+        given = residuals is not None
+        taus = residuals if residuals is not None else np.empty(len(transitions))
+        slack = basis.rounding
+        for block in basis.blocks(len(transitions)):
+            X, rewards, following, gamma, starts = transitions[block]._arrays
+            delta, kappa = basis.differences(X, following, gamma)
+            Psi = basis.whiten(delta)
+            r = rewards - likelihood.prior_mean * (1.0 - gamma)
+            if self.count == 0:
+                starts = starts.copy()
+                starts[0] = True
+            answer, row, log_det = _divide_by_noise(
+                Psi, r, kappa, gamma, starts, likelihood.noise_variance, likelihood.fitc,
+                likelihood.correlated, slack, given, taus[block], self._chain, self._before,
+            )  # fmt: skip
+            if answer != DONE:
+                raise Refused(answer, block.start + row)
+            self._before[:] = Psi[-1]
+            self._add(Psi, r)
+            self.log_det += log_det
+            self.count += len(r)
+        return taus
+
+    def _add(self, Psi: Array, r: Array) -> None:
+        if len(self.moment):
+            self.gram = dsyrk(1.0, Psi.T, beta=1.0, c=self.gram, lower=1, overwrite_c=1)
+            self.moment += r @ Psi
+        self.square += float(r @ r)
+
+    def __add__(self, other: Statistics) -> Statistics:
+        if not isinstance(other, Statistics):
+            return NotImplemented
+        if len(other.moment) != len(self.moment):
+            raise ValueError(
+                f"statistics over {len(self.moment)} and {len(other.moment)} pseudo-inputs do not add"
+            )
+        total = Statistics(len(self.moment))
+        total.gram = np.asfortranarray(self.gram + other.gram)
+        total.moment = self.moment + other.moment
+        total.square = self.square + other.square
+        total.log_det = self.log_det + other.log_det
+        total.count = self.count + other.count
+        total._chain, total._before = other._chain.copy(), other._before.copy()
+        return total
+
+    def posterior(self, likelihood: Likelihood) -> Belief:
+        """N(m, R), its log evidence, and the noise that the last row passes on."""
+        belief = Belief.from_information(symmetrised(self.gram, len(self.moment)), self.moment)
+        belief.scalars[LOG_EVIDENCE] -= 0.5 * (
+            self.count * math.log(2 * math.pi) + self.log_det + self.square
+        )
+        if likelihood.correlated:
+            r, pivot, gamma = self._chain
+            sigma2 = likelihood.noise_variance
+            belief.carry(self._before, r, gamma * sigma2 / pivot, sigma2)
+        return belief
+
+
+def border_terms(
+    basis: Basis, count: int, transitions: Transitions, likelihood: Likelihood, residuals: Array
+) -> tuple[Array, Array, Array]:
+    """What past transitions say about the newest `count` pseudo-inputs, their weights b unchanged.
+
+    With η the new features of a row: s = Σ bψηᵀ = W Σ bδηᵀ, S_kk = I + Σ bηηᵀ, v_k = Σ bηr. O(NM) each.
+    """
+    M = basis.size - count
+    cross, corner, moment = np.zeros((M, count)), np.eye(count), np.zeros(count)
+    for block in basis.blocks(len(transitions)):
+        X, rewards, following, gamma, _ = transitions[block]._arrays
+        delta, _ = basis.differences(X, following, gamma)
+        eta = basis.newest_features(delta, count)
+        b = 1.0 / (likelihood.noise_variance + (residuals[block] if likelihood.fitc else np.zeros(len(X))))
+        weighted = b[:, None] * eta
+        cross += delta[:, :M].T @ weighted
+        corner += eta.T @ weighted
+        moment += (rewards - likelihood.prior_mean * (1.0 - gamma)) @ weighted
+    return basis.factor[:M, :M] @ cross, corner, moment

@@ -1,0 +1,220 @@
+"""What was observed: rows r = Q(x) − γ Q(x′) + ε.
+
+Each row carries its own discount: γ of the problem, γⁿ for an n-step row, 0 where the episode
+terminated. An episode that was merely cut off (truncated) is not terminated: its last row keeps its
+discount and its next input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpsarsa import _validation as check
+from gpsarsa._validation import Array
+
+__all__ = ["History", "Transitions"]
+
+
+class Transitions:
+    """N observed transitions; immutable.
+
+    Parameters
+    ----------
+    inputs : (N, d) array
+        x, the state-action pairs that were left.
+    rewards : (N,) array
+    next_inputs : (N, d) array
+        x′, the state-action pairs that were entered. Ignored where the discount is 0, whatever
+        they hold; the stored copy repeats x there.
+    discounts : (N,) array in [0, 1]
+        0 where the episode terminated.
+    starts : (N,) array of bool, optional
+        `starts[j]`: row j does not continue row j − 1. By default a row continues where its x
+        equals the x′ of the row before and that row's discount is above 0; row 0 is a start.
+    """
+
+    __slots__ = ("_discounts", "_inputs", "_next_inputs", "_rewards", "_starts")
+
+    def __init__(
+        self, inputs: Any, rewards: Any, next_inputs: Any, discounts: Any, starts: Any = None
+    ) -> None:
+        x = check.rows(inputs, "inputs").copy()
+        n, d = x.shape
+        r = check.vector(rewards, "rewards", n).copy()
+        following = check.rows(next_inputs, "next_inputs", d, finite=False).copy()
+        if len(following) != n:
+            raise ValueError(f"next_inputs has {len(following)} rows; expected {n}, as many as inputs")
+        gamma = check.vector(discounts, "discounts", n).copy()
+        outside = (gamma < 0) | (gamma > 1)
+        if outside.any():
+            row = int(np.argmax(outside))
+            raise ValueError(f"discounts[{row}] = {gamma[row]}; expected a number in [0, 1]")
+        following[gamma == 0] = x[gamma == 0]
+        check.rows(following, "next_inputs")
+        begun = _inferred_starts(x, following, gamma) if starts is None else check.flags(starts, "starts", n)
+        self._inputs, self._rewards, self._next_inputs = x, r, following
+        self._discounts, self._starts = gamma, begun
+
+    @classmethod
+    def _trusted(cls, *arrays: Any) -> Self:
+        """Wrap the five arrays, checked before, without copying them."""
+        self = object.__new__(cls)
+        self._inputs, self._rewards, self._next_inputs, self._discounts, self._starts = arrays
+        return self
+
+    @classmethod
+    def from_trajectory(cls, inputs: Any, rewards: Any, gamma: float, *, terminated: bool) -> Self:
+        """The transitions of one episode of T steps.
+
+        `inputs` holds the T + 1 visited state-action pairs, the last one where the episode was cut
+        off; a terminated episode may leave the last one out (T rows).
+        """
+        x = check.rows(inputs, "inputs")
+        r = check.vector(rewards, "rewards")
+        discount = check.fraction(gamma, "gamma")
+        steps = len(r)
+        if len(x) == steps and terminated:
+            x = np.vstack([x, x[-1:]])
+        elif len(x) != steps + 1:
+            expected = f"{steps + 1} or {steps}" if terminated else f"{steps + 1}"
+            raise ValueError(
+                f"inputs has {len(x)} rows for {steps} rewards; expected {expected} "
+                f"with terminated={bool(terminated)}"
+            )
+        discounts = np.full(steps, discount)
+        if terminated and steps:
+            discounts[-1] = 0.0
+        starts = np.zeros(steps, dtype=np.bool_)
+        starts[:1] = True
+        return cls(x[:-1], r, x[1:], discounts, starts)
+
+    @classmethod
+    def concatenate(cls, parts: Iterable[Transitions]) -> Self:
+        """All rows in order; each part keeps its own `starts`."""
+        parts = list(parts)
+        if not parts:
+            raise ValueError("parts is empty; expected at least one Transitions")
+        for i, part in enumerate(parts):
+            if not isinstance(part, Transitions):
+                raise TypeError(f"parts[{i}] is a {type(part).__name__}; expected Transitions")
+            if part.columns != parts[0].columns:
+                raise ValueError(f"parts[{i}] has {part.columns} columns; parts[0] has {parts[0].columns}")
+        return cls._trusted(*(np.concatenate(c) for c in zip(*(p._arrays for p in parts), strict=True)))
+
+    def __len__(self) -> int:
+        return len(self._rewards)
+
+    def __getitem__(self, rows: slice | int | NDArray[Any]) -> Self:
+        """The chosen rows, with their `starts` as they are."""
+        if isinstance(rows, int | np.integer):
+            rows = slice(rows, rows + 1 or None)
+            if len(self._rewards[rows]) == 0:
+                raise IndexError(f"row {rows.start} of {len(self)} transitions")
+        return self._trusted(*(np.ascontiguousarray(array[rows]) for array in self._arrays))
+
+    def __repr__(self) -> str:
+        return f"Transitions({len(self)} rows, {self.columns} columns, {int(self._starts.sum())} starts)"
+
+    @property
+    def columns(self) -> int:
+        """d, the number of input columns."""
+        return int(self._inputs.shape[1])
+
+    @property
+    def inputs(self) -> Array:
+        return _read_only(self._inputs)
+
+    @property
+    def rewards(self) -> Array:
+        return _read_only(self._rewards)
+
+    @property
+    def next_inputs(self) -> Array:
+        return _read_only(self._next_inputs)
+
+    @property
+    def discounts(self) -> Array:
+        return _read_only(self._discounts)
+
+    @property
+    def starts(self) -> NDArray[np.bool_]:
+        return _read_only(self._starts)
+
+    @property
+    def _arrays(self) -> tuple[Array, Array, Array, Array, NDArray[np.bool_]]:
+        """The arrays themselves, writable for the compiled loops, which do not write them."""
+        return self._inputs, self._rewards, self._next_inputs, self._discounts, self._starts
+
+
+class History:
+    """Transitions kept one after another in buffers that double, each with its residual variance
+    on arrival (the τ of `basis`)."""
+
+    def __init__(self, columns: int) -> None:
+        self._size = 0
+        self._buffers = _empty(0, columns)
+
+    def append_row(
+        self, x: Array, reward: float, x_next: Array, discount: float, start: bool, residual: float
+    ) -> None:
+        size = self._size + 1
+        self._reserve(size)
+        X, r, following, gamma, starts, residuals = self._buffers
+        row = self._size
+        X[row], r[row], following[row], gamma[row] = x, reward, x_next, discount
+        starts[row], residuals[row] = start, residual
+        self._size = size
+
+    def append(self, transitions: Transitions, residuals: Array) -> None:
+        size = self._size + len(transitions)
+        self._reserve(size)
+        for buffer, array in zip(self._buffers, (*transitions._arrays, residuals), strict=True):
+            buffer[self._size : size] = array
+        self._size = size
+
+    def _reserve(self, size: int) -> None:
+        capacity = len(self._buffers[1])
+        if size > capacity:
+            larger = _empty(max(size, 2 * capacity), self._buffers[0].shape[1])
+            for new, old in zip(larger, self._buffers, strict=True):
+                new[: self._size] = old[: self._size]
+            self._buffers = larger
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def transitions(self) -> Transitions:
+        """Everything kept so far, as a view."""
+        return Transitions._trusted(*(buffer[: self._size] for buffer in self._buffers[:5]))
+
+    @property
+    def residuals(self) -> Array:
+        return self._buffers[5][: self._size]
+
+
+def _empty(rows: int, columns: int) -> tuple[Array, Array, Array, Array, NDArray[np.bool_], Array]:
+    return (
+        np.zeros((rows, columns)),
+        np.zeros(rows),
+        np.zeros((rows, columns)),
+        np.zeros(rows),
+        np.zeros(rows, dtype=np.bool_),
+        np.zeros(rows),
+    )
+
+
+def _inferred_starts(x: Array, following: Array, gamma: Array) -> NDArray[np.bool_]:
+    starts = np.ones(len(x), dtype=np.bool_)
+    starts[1:] = (x[1:] != following[:-1]).any(axis=1) | (gamma[:-1] == 0)
+    return starts
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view
