@@ -79,18 +79,18 @@ def blocked(n: int) -> int:
 
 
 @compiled
-def lower_times(W, x, n, out):
-    """out = W x for lower triangular W."""
+def lower_times(W, X, n, out):
+    """out = W x for lower triangular W and every row x of X, row by row."""
     for i in range(0, blocked(n), ROWS):
-        W0, W1, W2, W3 = W[i], W[i + 1], W[i + 2], W[i + 3]
-        s0 = s1 = s2 = s3 = 0.0
-        for j in range(i + ROWS):
-            v = x[j]
-            s0 += W0[j] * v
-            s1 += W1[j] * v
-            s2 += W2[j] * v
-            s3 += W3[j] * v
-        out[i], out[i + 1], out[i + 2], out[i + 3] = s0, s1, s2, s3
+        for t in range(X.shape[0]):  # these rows of W stay in the nearest cache meanwhile
+            s0 = s1 = s2 = s3 = 0.0
+            for j in range(i + ROWS):
+                x = X[t, j]
+                s0 += W[i, j] * x
+                s1 += W[i + 1, j] * x
+                s2 += W[i + 2, j] * x
+                s3 += W[i + 3, j] * x
+            out[t, i], out[t, i + 1], out[t, i + 2], out[t, i + 3] = s0, s1, s2, s3
 
 
 @compiled
@@ -99,10 +99,9 @@ def lower_transposed_times(W, x, n, out):
     for j in range(blocked(n)):
         out[j] = 0.0
     for i in range(0, blocked(n), ROWS):
-        W0, W1, W2, W3 = W[i], W[i + 1], W[i + 2], W[i + 3]
         x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]
         for j in range(i + ROWS):
-            out[j] += W0[j] * x0 + W1[j] * x1 + W2[j] * x2 + W3[j] * x3
+            out[j] += W[i, j] * x0 + W[i + 1, j] * x1 + W[i + 2, j] * x2 + W[i + 3, j] * x3
 
 
 @compiled
@@ -112,8 +111,9 @@ def append_inverse_row(W, k, variance, n, least):
     ℓ = W k, ρ = variance − ℓᵀℓ, W ← [[W, 0], [−ℓᵀW/√ρ, 1/√ρ]]. Returns ρ; where it is below
     `least`, W stays as it is.
     """
-    ell, row = np.empty(blocked(n)), np.empty(blocked(n))
-    lower_times(W, k, n, ell)
+    work = np.empty((2, blocked(n)))
+    ell, row = work[0], work[1]
+    lower_times(W, k.reshape(1, -1), n, work[:1])
     rho = variance
     for j in range(n):
         rho -= ell[j] * ell[j]
@@ -131,11 +131,10 @@ def append_inverse_row(W, k, variance, n, least):
 def symmetric_times(R, x, n, out):
     """out = R x for symmetric R."""
     for i in range(0, blocked(n), ROWS):
-        R0, R1, R2, R3 = R[i], R[i + 1], R[i + 2], R[i + 3]
         x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]
         s0 = s1 = s2 = s3 = 0.0
         for j in range(i):
-            v, r0, r1, r2, r3 = x[j], R0[j], R1[j], R2[j], R3[j]
+            v, r0, r1, r2, r3 = x[j], R[i, j], R[i + 1, j], R[i + 2, j], R[i + 3, j]
             s0 += r0 * v
             s1 += r1 * v
             s2 += r2 * v
@@ -143,10 +142,10 @@ def symmetric_times(R, x, n, out):
             out[j] += r0 * x0 + r1 * x1 + r2 * x2 + r3 * x3
         for j in range(i, i + ROWS):
             v = x[j]
-            s0 += R0[j] * v
-            s1 += R1[j] * v
-            s2 += R2[j] * v
-            s3 += R3[j] * v
+            s0 += R[i, j] * v
+            s1 += R[i + 1, j] * v
+            s2 += R[i + 2, j] * v
+            s3 += R[i + 3, j] * v
         out[i], out[i + 1], out[i + 2], out[i + 3] = s0, s1, s2, s3
 
 
@@ -154,24 +153,22 @@ def symmetric_times(R, x, n, out):
 def subtract_outer(R, q, scale, n):
     """R ← R − scale q qᵀ for symmetric R."""
     for i in range(0, blocked(n), ROWS):
-        R0, R1, R2, R3 = R[i], R[i + 1], R[i + 2], R[i + 3]
         q0, q1, q2, q3 = scale * q[i], scale * q[i + 1], scale * q[i + 2], scale * q[i + 3]
         for j in range(i + ROWS):
             v = q[j]
-            R0[j] -= q0 * v
-            R1[j] -= q1 * v
-            R2[j] -= q2 * v
-            R3[j] -= q3 * v
+            R[i, j] -= q0 * v
+            R[i + 1, j] -= q1 * v
+            R[i + 2, j] -= q2 * v
+            R[i + 3, j] -= q3 * v
 
 
 @compiled
 def shrink_to_identity(R, kept, n):
     """R ← kept R + (1 − kept) I for symmetric R."""
     for i in range(n):
-        row = R[i]
         for j in range(blocked(i + 1)):
-            row[j] *= kept
-        row[i] += 1.0 - kept
+            R[i, j] *= kept
+        R[i, i] += 1.0 - kept
 
 
 @compiled

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from gpsarsa._linalg import blocked, compiled, lower_times
-from gpsarsa.basis import kernel_differences
+from gpsarsa.basis import SCRATCH, kernel_differences
 from gpsarsa.belief import DONE, condition
 
 __all__ = ["absorb", "absorb_one", "absorb_transitions"]
@@ -21,18 +21,18 @@ BLOCK = 16  # rows whose kernel differences are computed together
 @compiled
 def absorb(
     W, m, R, c, scalars, n, delta, kappa, rewards, gamma, starts,
-    sigma2, prior_mean, fitc, correlated, kept, slack, residuals,
+    sigma2, prior_mean, fitc, correlated, kept, slack, residuals, scratch,
 ):  # fmt: skip
     """Condition on rows whose δ and κ are known, one after another.
 
     ψ = W δ, τ = κ − ψᵀψ. Returns (answer, row): DONE, or why it stopped and where. `residuals`
-    receives τ. δ must have blocked(n) columns, zero beyond n.
+    receives τ. δ has blocked(n) columns, zero beyond n; `scratch` two rows more than δ.
     """
-    width = blocked(n)
-    psi, q, moved = np.zeros(width), np.zeros(width), np.zeros(width)
-    for t in range(delta.shape[0]):
-        lower_times(W, delta[t], n, psi)
-        tau = kappa[t]
+    rows = delta.shape[0]
+    q, moved, Psi = scratch[0], scratch[1], scratch[2:]
+    lower_times(W, delta, n, Psi)
+    for t in range(rows):
+        psi, tau = Psi[t], kappa[t]
         for j in range(n):
             tau -= psi[j] * psi[j]
         if tau < 0.0:
@@ -57,13 +57,18 @@ def absorb_transitions(
 ):  # fmt: skip
     """`absorb` for built-in kernels, straight from the transitions."""
     rows = X.shape[0]
-    delta, kappa = np.zeros((min(BLOCK, rows), blocked(n))), np.empty(min(BLOCK, rows))
-    for lo in range(0, rows, BLOCK):
-        hi = min(lo + BLOCK, rows)
-        kernel_differences(codes, values, Zt, n, X[lo:hi], following[lo:hi], gamma[lo:hi], delta, kappa)
+    step = min(BLOCK, rows)
+    work = np.zeros((2 * step + SCRATCH, blocked(n + 1)))
+    delta, scratch = work[:step], work[step:]
+    for lo in range(0, rows, step):
+        hi = min(lo + step, rows)
+        kappa = residuals[lo:hi]  # τ takes its place
+        kernel_differences(
+            codes, values, Zt, n, X[lo:hi], following[lo:hi], gamma[lo:hi], delta, kappa, scratch
+        )
         answer, row = absorb(
             W, m, R, c, scalars, n, delta[: hi - lo], kappa, rewards[lo:hi], gamma[lo:hi],
-            starts[lo:hi], sigma2, prior_mean, fitc, correlated, kept, slack, residuals[lo:hi],
+            starts[lo:hi], sigma2, prior_mean, fitc, correlated, kept, slack, kappa, scratch,
         )  # fmt: skip
         if answer != DONE:
             return answer, lo + row
@@ -72,8 +77,8 @@ def absorb_transitions(
 
 @compiled
 def absorb_one(
-    codes, values, Zt, W, m, R, c, scalars, n, x, reward, following, discount, start, last,
-    sigma2, prior_mean, fitc, correlated, kept, slack,
+    codes, values, Zt, W, m, R, c, scalars, n, last, sigma2, prior_mean, fitc, correlated, kept, slack,
+    x, reward, following, discount, start,
 ):  # fmt: skip
     """One transition, whose values it checks. Returns an answer.
 
@@ -81,34 +86,36 @@ def absorb_one(
     τ and by whether it was a start. `start` is 0, 1, or negative: inferred from `last`.
     """
     columns = x.shape[0]
-    if not _finite(x):
+    begins, wrong_x, wrong_next = last[columns] == 0.0, 0.0, 0.0
+    for i in range(columns):
+        begins = begins or x[i] != last[i]
+        wrong_x += 0.0 * x[i]  # NaN if x is not finite
+        wrong_next += 0.0 * following[i]
+    if wrong_x != 0.0:
         return BAD_INPUT
     if not math.isfinite(reward):
         return BAD_REWARD
     if not 0.0 <= discount <= 1.0:
         return BAD_DISCOUNT
-    if discount > 0.0 and not _finite(following):
+    if discount > 0.0 and wrong_next != 0.0:
         return BAD_NEXT_INPUT
-    begins = start > 0
-    if start < 0:
-        begins = last[columns] == 0.0
-        for i in range(columns):
-            begins = begins or x[i] != last[i]
-    residual = np.empty(1)
-    answer, _ = absorb_transitions(
-        codes, values, Zt, W, m, R, c, scalars, n, x.reshape(1, columns), np.array([reward]),
-        following.reshape(1, columns), np.array([discount]), np.array([begins]),
-        sigma2, prior_mean, fitc, correlated, kept, slack, residual,
+    if start >= 0:
+        begins = start > 0
+
+    work = np.zeros((2 + SCRATCH, blocked(n + 1)))
+    row = np.empty(3)
+    row[0], row[1] = reward, discount
+    delta, scratch, rewards, gamma, kappa = work[:1], work[1:], row[:1], row[1:2], row[2:]
+    kernel_differences(
+        codes, values, Zt, n, x.reshape(1, columns), following.reshape(1, columns), gamma,
+        delta, kappa, scratch,
+    )  # fmt: skip
+    answer, _ = absorb(
+        W, m, R, c, scalars, n, delta, kappa, rewards, gamma, np.array([begins]),
+        sigma2, prior_mean, fitc, correlated, kept, slack, kappa, scratch,
     )  # fmt: skip
     if answer == DONE:
-        last[:columns] = following if discount > 0.0 else x
-        last[columns], last[columns + 1], last[columns + 2] = discount, residual[0], begins
+        for i in range(columns):
+            last[i] = following[i] if discount > 0.0 else x[i]
+        last[columns], last[columns + 1], last[columns + 2] = discount, row[2], begins
     return answer
-
-
-@compiled
-def _finite(x):
-    total = 0.0
-    for i in range(x.shape[0]):
-        total += 0.0 * x[i]
-    return math.isfinite(total)

@@ -37,41 +37,43 @@ NOVELTY = 1e-10  # a pseudo-input whose conditional variance is below this share
 EPS = float(np.finfo(np.float64).eps)
 
 
+SCRATCH = 4  # rows of scratch that `kernel_differences` needs
+
+
 @compiled
-def kernel_differences(codes, values, Zt, n, X, following, gamma, delta, kappa):
+def kernel_differences(codes, values, Zt, n, X, following, gamma, delta, kappa, scratch):
     """Rows δ and entries κ for built-in kernels, all rows of X.
 
-    Where a row's x is the x′ of the row before, its kernel row is not computed again.
+    Where a row's x is the x′ of the row before, its kernel row is not computed again. `scratch` has
+    SCRATCH rows of at least max(n, 1) entries.
     """
-    columns = X.shape[1]
-    term, factor, row, ahead = np.empty(n + 1), np.empty(n + 1), np.empty(n + 1), np.empty(n + 1)
-    pair, one = np.empty((columns, 1)), np.empty(1)
-    pair[:, 0] = 0.0
-    kernel_row(codes, values, pair, 1, pair[:, 0].copy(), one, term, factor)
-    k = one[0]  # k(x, x), the same everywhere
+    rows, columns = X.shape
+    row, ahead, term, factor = scratch[0], scratch[1], scratch[2], scratch[3]
+    other = np.empty((columns, 1))
+    k = values[0]  # k(x, x)
     known = False  # whether `ahead` holds the kernel row of this row's x
-    for t in range(X.shape[0]):
-        x, y, g, out = X[t], following[t], gamma[t], delta[t]
+    for t in range(rows):
+        g = gamma[t]
         if known:
             for i in range(columns):
-                known = known and x[i] == following[t - 1, i]
+                known = known and X[t, i] == following[t - 1, i]
         if known:
             row, ahead = ahead, row
         else:
-            kernel_row(codes, values, Zt, n, x, row, term, factor)
-        if g == 0.0:
-            known = False
+            kernel_row(codes, values, Zt, n, X, t, row, term, factor)
+        known = g > 0.0
+        if not known:
             kappa[t] = k
             for j in range(n):
-                out[j] = row[j]
+                delta[t, j] = row[j]
             continue
-        known = True
-        kernel_row(codes, values, Zt, n, y, ahead, term, factor)
-        pair[:, 0] = y
-        kernel_row(codes, values, pair, 1, x, one, term, factor)
-        kappa[t] = (1.0 + g * g) * k - 2.0 * g * one[0]
+        kernel_row(codes, values, Zt, n, following, t, ahead, term, factor)
         for j in range(n):
-            out[j] = row[j] - g * ahead[j]
+            delta[t, j] = row[j] - g * ahead[j]
+        for i in range(columns):
+            other[i, 0] = following[t, i]
+        kernel_row(codes, values, other, 1, X, t, kappa[t : t + 1], term, factor)
+        kappa[t] = (1.0 + g * g) * k - 2.0 * g * kappa[t]
 
 
 class Basis:
@@ -137,7 +139,8 @@ class Basis:
         """δ (N × M) and κ (N) of the transitions from X to `following`."""
         delta, kappa = np.empty((len(X), self.size)), np.empty(len(X))
         if self.table is not None:
-            kernel_differences(*self.table, self.Zt, self.size, X, following, gamma, delta, kappa)
+            scratch = np.empty((SCRATCH, self.size + 1))
+            kernel_differences(*self.table, self.Zt, self.size, X, following, gamma, delta, kappa, scratch)
             return delta, kappa
         k, Z = self.kernel, self.Z
         delta[:] = _shaped(k(X, Z), delta.shape, "(A, B)")

@@ -88,30 +88,26 @@ def _exp(x):
 
 
 @compiled
-def _squared_distance(codes, values, c, v, n_columns, Zt, n, x, out):
-    """out[j] = Σ over columns of ((z_j − x) / lengthscale)²"""
-    for j in range(n):
-        out[j] = 0.0
-    for i in range(n_columns):
-        row, centre, inverse = Zt[codes[c + i]], x[codes[c + i]], values[v + i]
-        for j in range(n):
-            u = (row[j] - centre) * inverse
-            out[j] += u * u
-
-
-@compiled
-def _factor(kind, codes, values, c, v, n_columns, Zt, n, x, out):
-    """out[j] = base kernel of z_j and x, with unit variance"""
+def _factor(kind, codes, values, c, v, n_columns, Zt, n, X, t, out):
+    """out[j] = base kernel of z_j and X[t], with unit variance"""
     if kind == _DELTA:
         for j in range(n):
             out[j] = 1.0
         share = values[v]
         for i in range(n_columns):
-            row, centre = Zt[codes[c + i]], x[codes[c + i]]
+            column = codes[c + i]
+            x = X[t, column]
             for j in range(n):
-                out[j] = out[j] if row[j] == centre else share
+                out[j] = out[j] if Zt[column, j] == x else share
         return
-    _squared_distance(codes, values, c, v, n_columns, Zt, n, x, out)
+    for j in range(n):
+        out[j] = 0.0
+    for i in range(n_columns):
+        column, inverse = codes[c + i], values[v + i]
+        x = X[t, column]
+        for j in range(n):
+            u = (Zt[column, j] - x) * inverse
+            out[j] += u * u
     if kind == _RBF:
         for j in range(n):
             out[j] = _exp(-0.5 * out[j])
@@ -126,33 +122,38 @@ def _factor(kind, codes, values, c, v, n_columns, Zt, n, x, out):
 
 
 @compiled
-def kernel_row(codes, values, Zt, n, x, out, term, factor):
-    """out[j] = k(z_j, x) for the first n columns of Zt (one input a column).
+def kernel_row(codes, values, Zt, n, X, t, out, term, factor):
+    """out[j] = k(z_j, X[t]) for the first n columns of Zt (one input a column).
 
     `term` and `factor` are scratch vectors of at least n entries.
     """
-    c, v = 1, 0
-    for t in range(codes[0]):
-        target = out if t == 0 else term
-        variance = values[v]
-        n_factors = codes[c]
+    c, v = 1, 1
+    for i in range(codes[0]):
+        n_factors, variance = codes[c], values[v]
         c += 1
         v += 1
         for f in range(n_factors):
             kind, n_columns = codes[c], codes[c + 1]
             c += 2
-            destination = target if f == 0 else factor
-            _factor(kind, codes, values, c, v, n_columns, Zt, n, x, destination)
             if f > 0:
+                _factor(kind, codes, values, c, v, n_columns, Zt, n, X, t, factor)
                 for j in range(n):
-                    target[j] *= factor[j]
+                    term[j] *= factor[j]
+            elif i == 0 and n_factors == 1:
+                _factor(kind, codes, values, c, v, n_columns, Zt, n, X, t, out)
+            else:
+                _factor(kind, codes, values, c, v, n_columns, Zt, n, X, t, term)
             c += n_columns
             v += 1 if kind == _DELTA else n_columns
-        for j in range(n):
-            target[j] *= variance
-        if t > 0:
+        if i > 0:
             for j in range(n):
-                out[j] += term[j]
+                out[j] += variance * term[j]
+        elif n_factors > 1:
+            for j in range(n):
+                out[j] = variance * term[j]
+        else:
+            for j in range(n):
+                out[j] *= variance
 
 
 @compiled
@@ -160,7 +161,7 @@ def kernel_matrix(codes, values, At, n, B, out):
     """out[i, j] = k(B_i, A_j) for the first n columns of At (one input a column)."""
     term, factor = np.empty(n), np.empty(n)
     for i in range(B.shape[0]):
-        kernel_row(codes, values, At, n, B[i], out[i], term, factor)
+        kernel_row(codes, values, At, n, B, i, out[i], term, factor)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -190,8 +191,11 @@ class Kernel:
     def diag(self, A: Any) -> Array:
         """The vector k(A_i, A_i), without forming the matrix."""
         A = check.rows(A, "A")
-        # every base kernel is 1 where its arguments agree
-        return np.full(len(A), sum(variance for variance, _ in self._terms(A.shape[1])))
+        return np.full(len(A), self._variance(A.shape[1]))
+
+    def _variance(self, columns: int) -> float:
+        """k(x, x): every base kernel is 1 where its arguments agree."""
+        return sum(variance for variance, _ in self._terms(columns))
 
     def __add__(self, other: Kernel) -> Kernel:
         return Sum(self, other) if isinstance(other, Kernel) else NotImplemented
@@ -227,12 +231,12 @@ class Kernel:
         """The kernel over inputs of that many columns, as the flat table of the compiled loops.
 
         codes: number of terms; per term the number of factors; per factor kind, number of columns
-        and their indices. values: per term the variance; per factor the inverse lengthscales or, for
-        Delta, the share.
+        and their indices. values: k(x, x), which is the same everywhere; per term the variance; per
+        factor the inverse lengthscales or, for Delta, the share.
         """
         terms = self._terms(columns)
         codes: list[int] = [len(terms)]
-        values: list[float] = []
+        values: list[float] = [self._variance(columns)]
         for variance, factors in terms:
             codes.append(len(factors))
             values.append(variance)

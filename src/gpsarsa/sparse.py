@@ -29,6 +29,8 @@ from gpsarsa.transitions import History, Transitions
 
 __all__ = ["SparseGPSarsa"]
 
+DOUBLE = np.dtype(np.float64)
+
 
 class SparseGPSarsa(Estimator):
     """Sparse pseudo-input Gaussian-process SARSA.
@@ -104,6 +106,7 @@ class SparseGPSarsa(Estimator):
             self.noise_variance, self.weights == "fitc", self.noise == "correlated", self.prior_mean
         )
         self._columns = Z.shape[1]
+        self._shape = (self._columns,)
         basis = Basis(self.kernel, self._columns)
         admitted = basis.append(Z)
         if not admitted.all():
@@ -120,8 +123,8 @@ class SparseGPSarsa(Estimator):
         self._belief = self._prior(basis.size)
         self._history = None if self.growth == "streaming" else History(self._columns)
         self._count = 0
+        self._hot: tuple[Any, ...] | None = None  # `_hot_arguments`, once asked for
         self._last = np.zeros(self._columns + 3)  # x′, γ, τ, start of the newest transition
-        self._x, self._x_next = np.zeros(self._columns), np.zeros(self._columns)
 
     def _prior(self, size: int) -> Belief:
         belief = Belief(size)
@@ -155,7 +158,7 @@ class SparseGPSarsa(Estimator):
         try:
             residuals = self._absorb(self._basis, self._belief, t)
         except BaseException:
-            self._belief = before
+            self._belief, self._hot = before, None
             raise
         self._remember(t, residuals)
         return self
@@ -166,36 +169,43 @@ class SparseGPSarsa(Estimator):
         `discount` is 0 where the episode terminated; `x_next` is then ignored and may be None.
         `start` says whether an episode begins; by default it does unless `x` is the last `x_next`.
         """
+        x = self._ready(x, "x")
         if type(reward) is not float:
             reward = check.number(reward, "reward")
         if type(discount) is not float:
             discount = check.number(discount, "discount")
-        own_x, own_next = self._x, self._x_next
-        own_x[:] = self._input(x, "x")
-        own_next[:] = self._input(x_next, "x_next") if discount != 0.0 else own_x
-        basis, belief, last = self._basis, self._belief, self._last
-        if basis.table is None:
-            t = Transitions(own_x[None], [reward], own_next[None], [discount], [self._begins(own_x, start)])
+        x_next = self._ready(x_next, "x_next") if discount != 0.0 else x
+        if self._basis.table is None:
+            t = Transitions(x[None], [reward], x_next[None], [discount], [self._begins(x, start)])
             return self.update(t)
-        codes, values = basis.table
-        likelihood = self._likelihood
+        if self._hot is None:
+            self._hot = self._hot_arguments()
         answer = _step.absorb_one(
-            codes, values, basis.Zt, basis.W, belief.m, belief.R, belief.c, belief.scalars, basis.size,
-            own_x, reward, own_next, discount, -1 if start is None else int(bool(start)), last,
-            likelihood.noise_variance, likelihood.prior_mean, likelihood.fitc, likelihood.correlated,
-            self.forgetting, basis.rounding,
-        )  # fmt: skip
+            *self._hot, x, reward, x_next, discount, -1 if start is None else int(bool(start))
+        )
         if answer != DONE:
             explain(answer, "", {"x": x, "reward": reward, "x_next": x_next, "discount": discount})
         if self._history is not None:
-            self._history.append_row(own_x, reward, own_next, discount, last[-1] != 0.0, last[-2])
+            residual, begins = self._last[-2:]
+            self._history.append_row(x, reward, x_next, discount, begins, residual)
         self._count += 1
         return self
 
-    def _input(self, x: Any, name: str) -> Array:
-        if type(x) is np.ndarray and x.dtype == np.float64 and x.shape == self._x.shape:
-            return x  # the compiled step checks that it is finite
-        return check.vector(x, name, self._columns)
+    def _hot_arguments(self) -> tuple[Any, ...]:
+        """What every compiled step needs; valid until the basis or the belief is replaced or grows."""
+        basis, belief, likelihood = self._basis, self._belief, self._likelihood
+        assert basis.table is not None
+        return (
+            *basis.table, basis.Zt, basis.W, belief.m, belief.R, belief.c, belief.scalars, basis.size,
+            self._last, likelihood.noise_variance, likelihood.prior_mean, likelihood.fitc,
+            likelihood.correlated, self.forgetting, basis.rounding,
+        )  # fmt: skip
+
+    def _ready(self, x: Any, name: str) -> Array:
+        """x as the compiled step takes it, which also checks that it is finite."""
+        if type(x) is np.ndarray and x.dtype is DOUBLE and x.shape == self._shape and x.flags.carray:
+            return x
+        return check.vector(x, name, self._columns).copy()
 
     def _begins(self, x: Array, start: bool | None) -> bool:
         if start is not None:
@@ -241,6 +251,7 @@ class SparseGPSarsa(Estimator):
             delta, kappa = basis.differences(X[block], following[block], gamma[block])
             padded = np.zeros((len(delta), blocked(basis.size)))
             padded[:, : basis.size] = delta
+            scratch = np.zeros((len(delta) + 2, padded.shape[1]))
             answer, row = _step.absorb(
                 *state,
                 padded,
@@ -250,6 +261,7 @@ class SparseGPSarsa(Estimator):
                 starts[block],
                 *settings,
                 residuals[block],
+                scratch,
             )
             if answer != DONE:
                 self._explain(answer, block.start + row, t)
@@ -279,6 +291,7 @@ class SparseGPSarsa(Estimator):
         """
         Z = check.rows(Z, "Z", self._columns)
         basis, old = self._basis, self._basis.size
+        self._hot = None
         admitted = basis.append(Z)
         new = int(admitted.sum())
         if new == 0:
@@ -309,6 +322,7 @@ class SparseGPSarsa(Estimator):
         places = sorted({int(i) % basis.size for i in chosen}, reverse=True)
         if len(places) < len(chosen):
             raise ValueError(f"indices = {chosen.tolist()} names a pseudo-input twice")
+        self._hot = None
         if not self._history:
             for place in places:
                 self._belief.marginalise(place, *basis.remove(place))
