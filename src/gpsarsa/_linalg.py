@@ -68,8 +68,17 @@ def enlarged(buffer: Array, capacity: int) -> Array:
 
 def symmetrised(R: Array, n: int) -> Array:
     """The full n x n matrix whose lower triangle the buffer R holds."""
-    lower = np.tril(R[:n, :n])
-    return lower + np.tril(lower, -1).T
+    full = np.array(R[:n, :n], order="C")
+    mirror(full, n)
+    return full
+
+
+@compiled
+def mirror(R, n):
+    """Copy the lower triangle into the upper one."""
+    for i in range(n):
+        for j in range(i):
+            R[j, i] = R[i, j]
 
 
 @compiled
@@ -210,9 +219,7 @@ def rotate_vector(m, k, n, cosines, sines):
 @compiled
 def rotate_symmetric(R, k, n, cosines, sines):
     """R ← (G R Gᵀ)[:−1, :−1] for the rotations of `eliminate_column`; R in full storage on return."""
-    for i in range(n):
-        for j in range(i):
-            R[j, i] = R[i, j]
+    mirror(R, n)
     for j in range(k, n - 1):
         cosine, sine = cosines[j], sines[j]
         upper, lower = R[j], R[j + 1]

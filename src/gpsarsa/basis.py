@@ -135,9 +135,12 @@ class Basis:
 
     # -- features -----------------------------------------------------------------------------
 
-    def differences(self, X: Array, following: Array, gamma: Array) -> tuple[Array, Array]:
-        """δ (N × M) and κ (N) of the transitions from X to `following`."""
-        delta, kappa = np.empty((len(X), self.size)), np.empty(len(X))
+    def differences(
+        self, X: Array, following: Array, gamma: Array, out: Array | None = None
+    ) -> tuple[Array, Array]:
+        """δ (N × M) and κ (N) of the transitions from X to `following`; δ in `out` if given."""
+        kappa = np.empty(len(X))
+        delta = np.empty((len(X), self.size)) if out is None else out[: len(X)]
         if self.table is not None:
             scratch = np.empty((SCRATCH, self.size + 1))
             kernel_differences(*self.table, self.Zt, self.size, X, following, gamma, delta, kappa, scratch)
@@ -149,11 +152,19 @@ class Basis:
         if len(on):
             g, Y = gamma[on], following[on]
             delta[on] -= g[:, None] * _shaped(k(Y, Z), (len(on), self.size), "(A, B)")
-            across = np.array(
-                [_shaped(k(X[i : i + 1], following[i : i + 1]), (1, 1), "(A, B)")[0, 0] for i in on]
-            )
-            kappa[on] += g * g * _shaped(k.diag(Y), g.shape, ".diag(A)") - 2.0 * g * across
+            pairs = [_shaped(k(X[i : i + 1], following[i : i + 1]), (1, 1), "(A, B)")[0, 0] for i in on]
+            kappa[on] += g * g * _shaped(k.diag(Y), g.shape, ".diag(A)") - 2.0 * g * np.array(pairs)
         return delta, kappa
+
+    def differences_by_block(
+        self, X: Array, following: Array, gamma: Array
+    ) -> Iterator[tuple[slice, Array, Array]]:
+        """(rows, δ, κ) block after block; δ may be overwritten and lasts until the next block."""
+        buffer = None
+        for rows in self.blocks(len(X)):
+            if buffer is None:
+                buffer = np.empty((rows.stop - rows.start, self.size))
+            yield rows, *self.differences(X[rows], following[rows], gamma[rows], buffer)
 
     def kernel_rows(self, X: Array) -> Array:
         """k(X, Z)"""
@@ -186,8 +197,8 @@ class Basis:
         return np.asarray(delta @ self.factor[self.size - count :].T)
 
     def blocks(self, n: int) -> Iterator[slice]:
-        """Slices of n rows that keep a block of features within a few megabytes."""
-        step = max(256, 2**18 // max(self.size, 1))
+        """Slices of n rows whose features fill about a megabyte, the second-level cache."""
+        step = max(64, 2**17 // max(self.size, 16))
         return (slice(lo, min(lo + step, n)) for lo in range(0, n, step))
 
     # -- growing and shrinking ----------------------------------------------------------------

@@ -134,11 +134,12 @@ class Belief:
         self = cls(M)
         if M == 0:
             return self
-        factor, info = dpotrf(np.eye(M) + gram, lower=1, clean=1)
+        S = np.array(gram, order="F")
+        S.flat[:: M + 1] += 1.0
+        factor, info = dpotrf(S, lower=1, clean=1, overwrite_a=1)
         if info:
             raise ArithmeticError(f"I + Σ bψψᵀ is not positive definite (pivot {info} of {M})")
-        R, _ = dpotri(factor, lower=1)
-        R = symmetrised(R, M)
+        R = symmetrised(dpotri(factor, lower=1)[0], M)
         m = R @ moment
         m += R @ (moment - m - gram @ m)  # one step of refinement
         self.m[:M], self.R[:M, :M] = m, R

@@ -72,53 +72,69 @@ def _exp(x):
     shifted = x * 1.4426950408889634 + _SHIFT
     n = shifted - _SHIFT
     r = (x - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10
-    p = 2.510038549551032e-08
-    p = p * r + 2.7620088445409746e-07
-    p = p * r + 2.7557268459997064e-06
-    p = p * r + 2.4801521295954376e-05
-    p = p * r + 0.00019841269863053618
-    p = p * r + 0.0013888888917213717
-    p = p * r + 0.008333333333330062
-    p = p * r + 0.04166666666662413
-    p = p * r + 0.16666666666666669
-    p = p * r + 0.5000000000000001
-    p = p * r + 1.0
-    p = p * r + 1.0
+    r2 = r * r
+    r4 = r2 * r2
+    # (exp(r) − 1 − r)/r², pairs of terms first: a shorter chain of dependent operations
+    low = (0.5000000000000001 + r * 0.16666666666666669) + r2 * (
+        0.04166666666662413 + r * 0.008333333333330062
+    )
+    middle = (0.0013888888917213717 + r * 0.00019841269863053618) + r2 * (
+        2.4801521295954376e-05 + r * 2.7557268459997064e-06
+    )
+    high = 2.7620088445409746e-07 + r * 2.510038549551032e-08
+    p = 1.0 + (r + r2 * (low + r4 * (middle + r4 * high)))
     return _from_bits(_bits(p) + (_bits(shifted) << 52))
 
 
 @compiled
-def _factor(kind, codes, values, c, v, n_columns, Zt, n, X, t, out):
-    """out[j] = base kernel of z_j and X[t], with unit variance"""
+def _squared_distances(codes, values, c, v, n_columns, Zt, n, X, t, out):
+    """out[j] = Σ over columns of ((z_j − X[t]) / lengthscale)², two columns a pass"""
+    first = n_columns % 2
+    if first:
+        column, inverse = codes[c], values[v]
+        x = X[t, column]
+        for j in range(n):
+            u = (Zt[column, j] - x) * inverse
+            out[j] = u * u
+    for i in range(first, n_columns, 2):
+        column, inverse = codes[c + i], values[v + i]
+        column1, inverse1 = codes[c + i + 1], values[v + i + 1]
+        x, x1 = X[t, column], X[t, column1]
+        if i == 0:
+            for j in range(n):
+                u, u1 = (Zt[column, j] - x) * inverse, (Zt[column1, j] - x1) * inverse1
+                out[j] = u * u + u1 * u1
+        else:
+            for j in range(n):
+                u, u1 = (Zt[column, j] - x) * inverse, (Zt[column1, j] - x1) * inverse1
+                out[j] += u * u + u1 * u1
+
+
+@compiled
+def _factor(kind, codes, values, c, v, n_columns, Zt, n, X, t, scale, out):
+    """out[j] = scale · base kernel of z_j and X[t]"""
     if kind == _DELTA:
         for j in range(n):
-            out[j] = 1.0
-        share = values[v]
+            out[j] = scale
+        different = scale * values[v]
         for i in range(n_columns):
             column = codes[c + i]
             x = X[t, column]
             for j in range(n):
-                out[j] = out[j] if Zt[column, j] == x else share
+                out[j] = out[j] if Zt[column, j] == x else different
         return
-    for j in range(n):
-        out[j] = 0.0
-    for i in range(n_columns):
-        column, inverse = codes[c + i], values[v + i]
-        x = X[t, column]
-        for j in range(n):
-            u = (Zt[column, j] - x) * inverse
-            out[j] += u * u
+    _squared_distances(codes, values, c, v, n_columns, Zt, n, X, t, out)
     if kind == _RBF:
         for j in range(n):
-            out[j] = _exp(-0.5 * out[j])
+            out[j] = scale * _exp(-0.5 * out[j])
     elif kind == _MATERN32:
         for j in range(n):
             s = min(math.sqrt(3.0 * out[j]), 708.0)
-            out[j] = (1.0 + s) * _exp(-s)
+            out[j] = scale * (1.0 + s) * _exp(-s)
     else:
         for j in range(n):
             s = min(math.sqrt(5.0 * out[j]), 708.0)
-            out[j] = (1.0 + s + s * s / 3.0) * _exp(-s)
+            out[j] = scale * (1.0 + s + s * s / 3.0) * _exp(-s)
 
 
 @compiled
@@ -129,31 +145,28 @@ def kernel_row(codes, values, Zt, n, X, t, out, term, factor):
     """
     c, v = 1, 1
     for i in range(codes[0]):
-        n_factors, variance = codes[c], values[v]
+        n_factors, scale = codes[c], values[v]
         c += 1
         v += 1
         for f in range(n_factors):
             kind, n_columns = codes[c], codes[c + 1]
             c += 2
             if f > 0:
-                _factor(kind, codes, values, c, v, n_columns, Zt, n, X, t, factor)
+                _factor(kind, codes, values, c, v, n_columns, Zt, n, X, t, 1.0, factor)
                 for j in range(n):
                     term[j] *= factor[j]
             elif i == 0 and n_factors == 1:
-                _factor(kind, codes, values, c, v, n_columns, Zt, n, X, t, out)
+                _factor(kind, codes, values, c, v, n_columns, Zt, n, X, t, scale, out)
             else:
-                _factor(kind, codes, values, c, v, n_columns, Zt, n, X, t, term)
+                _factor(kind, codes, values, c, v, n_columns, Zt, n, X, t, scale, term)
             c += n_columns
             v += 1 if kind == _DELTA else n_columns
         if i > 0:
             for j in range(n):
-                out[j] += variance * term[j]
+                out[j] += term[j]
         elif n_factors > 1:
             for j in range(n):
-                out[j] = variance * term[j]
-        else:
-            for j in range(n):
-                out[j] *= variance
+                out[j] = term[j]
 
 
 @compiled

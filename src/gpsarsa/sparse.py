@@ -247,8 +247,7 @@ class SparseGPSarsa(Estimator):
             if answer != DONE:
                 self._explain(answer, row, t)
             return residuals
-        for block in basis.blocks(len(t)):
-            delta, kappa = basis.differences(X[block], following[block], gamma[block])
+        for block, delta, kappa in basis.differences_by_block(X, following, gamma):
             padded = np.zeros((len(delta), blocked(basis.size)))
             padded[:, : basis.size] = delta
             scratch = np.zeros((len(delta) + 2, padded.shape[1]))

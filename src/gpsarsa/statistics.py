@@ -125,11 +125,10 @@ class Statistics:
         given = residuals is not None
         taus = residuals if residuals is not None else np.empty(len(transitions))
         slack = basis.rounding
-        for block in basis.blocks(len(transitions)):
-            X, rewards, following, gamma, starts = transitions[block]._arrays
-            delta, kappa = basis.differences(X, following, gamma)
-            Psi = basis.whiten(delta)
-            r = rewards - likelihood.prior_mean * (1.0 - gamma)
+        X, rewards, following, discounts, all_starts = transitions._arrays
+        for block, delta, kappa in basis.differences_by_block(X, following, discounts):
+            Psi, gamma, starts = basis.whiten(delta), discounts[block], all_starts[block]
+            r = rewards[block] - likelihood.prior_mean * (1.0 - gamma)
             if self.count == 0:
                 starts = starts.copy()
                 starts[0] = True
@@ -189,13 +188,12 @@ def border_terms(
     """
     M = basis.size - count
     cross, corner, moment = np.zeros((M, count)), np.eye(count), np.zeros(count)
-    for block in basis.blocks(len(transitions)):
-        X, rewards, following, gamma, _ = transitions[block]._arrays
-        delta, _ = basis.differences(X, following, gamma)
-        eta = basis.newest_features(delta, count)
-        b = 1.0 / (likelihood.noise_variance + (residuals[block] if likelihood.fitc else np.zeros(len(X))))
+    X, rewards, following, discounts, _ = transitions._arrays
+    for block, delta, _ in basis.differences_by_block(X, following, discounts):
+        eta, gamma = basis.newest_features(delta, count), discounts[block]
+        b = 1.0 / (likelihood.noise_variance + (residuals[block] if likelihood.fitc else np.zeros(len(eta))))
         weighted = b[:, None] * eta
         cross += delta[:, :M].T @ weighted
         corner += eta.T @ weighted
-        moment += (rewards - likelihood.prior_mean * (1.0 - gamma)) @ weighted
+        moment += (rewards[block] - likelihood.prior_mean * (1.0 - gamma)) @ weighted
     return basis.factor[:M, :M] @ cross, corner, moment
