@@ -213,7 +213,8 @@ class Cosine:
         return 1.0 + A @ B.T + 0.5 * (A @ B.T) ** 2
 
     def diag(self, A):
-        return np.array([self(a[None], a[None])[0, 0] for a in A]) if len(A) else np.zeros(0)
+        squares = (np.tanh(A) ** 2).sum(axis=1)
+        return 1.0 + squares + 0.5 * squares**2
 
 
 @pytest.mark.parametrize("how", LEARN)

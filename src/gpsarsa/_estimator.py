@@ -21,6 +21,8 @@ __all__ = ["Estimator", "explain"]
 
 Function = Callable[[Any], Array]
 
+NEEDS_NEXT = "x_next is None but discount = {}; only a terminated transition (discount 0) has no next input"
+
 
 class Estimator:
     """A Gaussian posterior over Q that can be asked, saved and loaded."""
@@ -48,6 +50,31 @@ class Estimator:
     ) -> Self:
         raise NotImplementedError
 
+    def update(self, transitions: Transitions) -> Self:
+        raise NotImplementedError
+
+    def _newest(self) -> tuple[Array, float]:
+        """x′ and γ of the newest transition; γ = 0 where there is none."""
+        raise NotImplementedError
+
+    # -- learning -----------------------------------------------------------------------------
+
+    def observe(self, x: Any, reward: float, x_next: Any, discount: float, start: bool | None = None) -> Self:
+        """Take in one transition.
+
+        `discount` is 0 where the episode terminated; `x_next` is then ignored and may be None.
+        `start` says whether an episode begins; by default it does unless `x` is the last `x_next`.
+        """
+        x = check.vector(x, "x", self._columns)
+        reward, discount = check.number(reward, "reward"), check.discount(discount, "discount")
+        if discount > 0.0 and x_next is None:
+            raise ValueError(NEEDS_NEXT.format(discount))
+        x_next = check.vector(x_next, "x_next", len(x)) if discount > 0.0 else x
+        if start is None:
+            last, last_discount = self._newest()
+            start = last_discount == 0.0 or not np.array_equal(x, last)
+        return self.update(Transitions(x[None], [reward], x_next[None], [discount], [bool(start)]))
+
     # -- asking -------------------------------------------------------------------------------
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
@@ -73,6 +100,11 @@ class Estimator:
             return correction(check.rows(X, "X", self._columns)) + self.prior_mean
 
         return function
+
+    @property
+    def n_features_in_(self) -> int | None:
+        """d, the number of input columns; None before it is known."""
+        return self._columns
 
     # -- describing ---------------------------------------------------------------------------
 

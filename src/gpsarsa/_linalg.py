@@ -203,7 +203,8 @@ def eliminate_column(W, k, n, cosines, sines):
         for i in range(k, n - 1):
             row[i] = row[i + 1]
         row[n - 1] = 0.0
-    W[n - 1] = 0.0
+    for i in range(n):
+        W[n - 1, i] = 0.0
 
 
 @compiled
@@ -234,4 +235,5 @@ def rotate_symmetric(R, k, n, cosines, sines):
             row[j] = cosines[j] * v - sines[j] * u
             row[j + 1] = cosines[j] * u + sines[j] * v
         row[n - 1] = 0.0
-    R[n - 1] = 0.0
+    for j in range(n):
+        R[n - 1, j] = 0.0

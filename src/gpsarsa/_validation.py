@@ -10,18 +10,32 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-__all__ = ["Array", "count", "flags", "fraction", "number", "one_of", "positive", "rows", "vector"]
+__all__ = [
+    "Array",
+    "count",
+    "discount",
+    "flags",
+    "fraction",
+    "number",
+    "one_of",
+    "positive",
+    "rows",
+    "vector",
+]
 
 
 def _real(value: Any, name: str) -> Array:
-    """A fresh or borrowed float64 array; refuses text, objects, complex numbers and ragged lists."""
+    """A float64 array as the compiled loops take it, borrowed if it is one already, else a copy.
+
+    Refuses text, objects, complex numbers and ragged lists.
+    """
     try:
         raw = np.asarray(value)
     except ValueError as error:
         raise ValueError(f"{name} is not a rectangular array: {error}") from None
     if raw.dtype.kind not in "fiub":
         raise TypeError(f"{name} has dtype {raw.dtype}; expected real numbers")
-    return np.ascontiguousarray(raw, dtype=np.float64)
+    return np.require(raw, np.float64, ["C", "ALIGNED", "WRITEABLE", "ENSUREARRAY"])
 
 
 def _first_bad(array: Array) -> int | None:
@@ -36,8 +50,8 @@ def rows(value: Any, name: str, columns: int | None = None, *, finite: bool = Tr
     """A (rows, columns) array of finite numbers."""
     array = _real(value, name)
     if array.ndim != 2:
-        hint = f"; reshape it to ({len(array)}, 1) or (1, {len(array)})" if array.ndim == 1 else ""
-        raise ValueError(f"{name} has shape {array.shape}; expected (rows, columns){hint}")
+        expected = "(rows, columns)" if columns is None else f"(rows, {columns})"
+        raise ValueError(f"{name} has shape {array.shape}; expected {expected}{_hint(array, columns)}")
     if columns is not None and array.shape[1] != columns:
         raise ValueError(f"{name} has {array.shape[1]} columns; expected {columns}")
     if array.shape[1] == 0:
@@ -45,6 +59,20 @@ def rows(value: Any, name: str, columns: int | None = None, *, finite: bool = Tr
     if finite and (row := _first_bad(array)) is not None:
         raise ValueError(f"{name}[{row}] = {array[row]}; expected finite numbers")
     return array
+
+
+def _hint(array: Array, columns: int | None) -> str:
+    """How a flat array could become rows."""
+    if array.ndim != 1:
+        return ""
+    if len(array) == 0:
+        return f"; no rows at all are np.empty((0, {columns or 'columns'}))"
+    single_row, single_column = f"(1, {len(array)})", f"({len(array)}, 1)"
+    if columns == len(array):
+        return f"; a single row is reshape{single_row}"
+    if columns == 1:
+        return f"; a single column is reshape{single_column}"
+    return f"; a single row is reshape{single_row}, a single column reshape{single_column}"
 
 
 def vector(value: Any, name: str, length: int | None = None) -> Array:
@@ -83,6 +111,13 @@ def number(value: Any, name: str) -> float:
     if not np.isfinite(result):
         raise ValueError(f"{name} = {result}; expected a finite number")
     return result
+
+
+def discount(value: Any, name: str) -> float:
+    """One number in [0, 1]; a flag is refused, since it may well say the opposite."""
+    if isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} = {value}; expected a number, 0 where the episode terminated")
+    return fraction(value, name)
 
 
 def positive(value: Any, name: str) -> float:

@@ -72,7 +72,7 @@ def kernel_differences(codes, values, Zt, n, X, following, gamma, delta, kappa, 
             delta[t, j] = row[j] - g * ahead[j]
         for i in range(columns):
             other[i, 0] = following[t, i]
-        kernel_row(codes, values, other, 1, X, t, kappa[t : t + 1], term, factor)
+        kernel_row(codes, values, other, other.shape[1], X, t, kappa[t : t + 1], term, factor)
         kappa[t] = (1.0 + g * g) * k - 2.0 * g * kappa[t]
 
 

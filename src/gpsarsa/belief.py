@@ -104,9 +104,13 @@ def _quadratic_forms(R, n, Psi, out):
     """out[t] = ψ_tᵀ R ψ_t"""
     psi, q = np.zeros(blocked(n)), np.zeros(blocked(n))
     for t in range(Psi.shape[0]):
-        psi[:n] = Psi[t]
+        for j in range(n):
+            psi[j] = Psi[t, j]
         symmetric_times(R, psi, n, q)
-        out[t] = np.sum(psi * q)
+        total = 0.0
+        for j in range(n):
+            total += psi[j] * q[j]
+        out[t] = total
 
 
 class Belief:

@@ -76,7 +76,8 @@ class GPSarsa(Estimator):
                 "noise_variance, or check that the kernel is positive definite"
             )
         W = dtrtri(factor, lower=1)[0] if n else factor
-        y = W @ self._centred(t)
+        with np.errstate(over="ignore", invalid="ignore"):
+            y = W @ self._centred(t)
         self._check_finite(y, t)
         self._start_over()
         self._W = square(n)
@@ -90,10 +91,11 @@ class GPSarsa(Estimator):
         A first row with `starts` False continues the transition before it.
         """
         t = check_transitions(transitions, self._columns)
-        n, r, y = len(self), self._centred(t), np.empty(len(t))
+        n, r, y = self.n_transitions, self._centred(t), np.empty(len(t))
         if len(t) == 0:
             return self
         past = self._history.transitions if n else t[:0]
+        past_rewards = self._centred(past)
         everything = Transitions.concatenate([past, t])
         K = self._covariances(everything, t)
         noise = self._noise_covariance(everything, first=n)
@@ -110,7 +112,8 @@ class GPSarsa(Estimator):
                         "noise_variance, or check that the kernel is positive definite"
                     )
                 row = self._W[n + i]
-                y[i] = row[:n] @ self._past_rewards() + row[n : n + i + 1] @ r[: i + 1]
+                with np.errstate(over="ignore", invalid="ignore"):
+                    y[i] = row[:n] @ past_rewards + row[n : n + i + 1] @ r[: i + 1]
             self._check_finite(y, t)
         except BaseException:
             self._W[n:] = 0.0
@@ -118,8 +121,14 @@ class GPSarsa(Estimator):
         self._keep(t, np.concatenate([self._y, y]))
         return self
 
-    def __len__(self) -> int:
+    @property
+    def n_transitions(self) -> int:
+        """How many transitions the posterior has taken in."""
         return len(self._y)
+
+    def _newest(self) -> tuple[Array, float]:
+        t = self._history.transitions
+        return (t.next_inputs[-1], float(t.discounts[-1])) if len(t) else (np.zeros(0), 0.0)
 
     def _keep(self, t: Transitions, y: Array) -> None:
         if self._columns is None:
@@ -128,14 +137,13 @@ class GPSarsa(Estimator):
         self._history.append(t, np.zeros(len(t)))
         self._y = y
 
-    def _past_rewards(self) -> Array:
-        return self._centred(self._history.transitions)
-
     def _centred(self, t: Transitions) -> Array:
         return t.rewards - self.prior_mean * (1.0 - t.discounts)
 
     def _check_finite(self, y: Array, t: Transitions) -> None:
-        if not math.isfinite(float(y @ y)):
+        with np.errstate(over="ignore", invalid="ignore"):
+            square = float(y @ y)
+        if not math.isfinite(square):
             row = int(np.argmax(np.abs(t.rewards)))
             raise ValueError(
                 f"rewards[{row}] = {t.rewards[row]} overflows the posterior; rescale the rewards"
@@ -170,14 +178,14 @@ class GPSarsa(Estimator):
 
     def _features(self, X: Array) -> Array:
         """W k_r(X), one column a row of X."""
-        if len(self) == 0:
+        if self.n_transitions == 0:
             return np.zeros((0, len(X)))
         cross = np.asfortranarray(self._cross(self._history.transitions, X))
         return np.asarray(dtrmm(1.0, self._W.T, cross, trans_a=1, overwrite_b=1))
 
     def _moments(self, X: Array, with_variance: bool) -> tuple[Array, Array]:
         mean, variance = np.empty(len(X)), np.empty(len(X))
-        step = max(256, 2**21 // max(len(self), 1))
+        step = max(256, 2**21 // max(self.n_transitions, 1))
         for lo in range(0, len(X), step):
             block = slice(lo, lo + step)
             V = self._features(X[block])
@@ -204,7 +212,7 @@ class GPSarsa(Estimator):
 
     def log_evidence(self) -> float:
         """log p(rewards) under the model."""
-        n = len(self)
+        n = self.n_transitions
         half_log_det = float(np.log(self._W.diagonal()[:n]).sum())
         return half_log_det - 0.5 * (n * math.log(2 * math.pi) + float(self._y @ self._y))
 
@@ -241,7 +249,7 @@ class GPSarsa(Estimator):
     # -- files --------------------------------------------------------------------------------
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        n = len(self)
+        n = self.n_transitions
         arrays: dict[str, NDArray[Any]] = {"W": self._W[:n, :n], "y": self._y}
         arrays |= dict(zip(_NAMES, self._history.transitions._arrays, strict=True))
         content = {

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from gpsarsa import _step
 from gpsarsa import _validation as check
 from gpsarsa._estimator import (
+    NEEDS_NEXT,
     Estimator,
     Function,
     check_kernel,
@@ -164,20 +165,23 @@ class SparseGPSarsa(Estimator):
         return self
 
     def observe(self, x: Any, reward: float, x_next: Any, discount: float, start: bool | None = None) -> Self:
-        """Take in one transition.
+        """Take in one transition, O(M²).
 
         `discount` is 0 where the episode terminated; `x_next` is then ignored and may be None.
         `start` says whether an episode begins; by default it does unless `x` is the last `x_next`.
+        Without any pseudo-inputs the posterior stays the prior, and with `streaming` growth the
+        transition is gone.
         """
+        if self._basis.table is None:
+            return super().observe(x, reward, x_next, discount, start)
         x = self._ready(x, "x")
         if type(reward) is not float:
             reward = check.number(reward, "reward")
         if type(discount) is not float:
-            discount = check.number(discount, "discount")
+            discount = check.discount(discount, "discount")
+        if x_next is None and discount > 0.0:
+            raise ValueError(NEEDS_NEXT.format(discount))
         x_next = self._ready(x_next, "x_next") if discount != 0.0 else x
-        if self._basis.table is None:
-            t = Transitions(x[None], [reward], x_next[None], [discount], [self._begins(x, start)])
-            return self.update(t)
         if self._hot is None:
             self._hot = self._hot_arguments()
         answer = _step.absorb_one(
@@ -207,11 +211,8 @@ class SparseGPSarsa(Estimator):
             return x
         return check.vector(x, name, self._columns).copy()
 
-    def _begins(self, x: Array, start: bool | None) -> bool:
-        if start is not None:
-            return bool(start)
-        d = self._columns
-        return bool(self._last[d] == 0.0 or (x != self._last[:d]).any())
+    def _newest(self) -> tuple[Array, float]:
+        return self._last[: self._columns], float(self._last[self._columns])
 
     def _posterior(
         self, basis: Basis, t: Transitions, residuals: Array | None = None
@@ -404,11 +405,6 @@ class SparseGPSarsa(Estimator):
         """The paper's P = A − C = Wᵀ(I − R)W, without the subtraction of two large matrices."""
         W = self._basis.factor
         return np.asarray(W.T @ (np.eye(len(W)) - self._belief.covariance) @ W)
-
-    @property
-    def n_features_in_(self) -> int:
-        """d, the number of input columns."""
-        return self._columns
 
     @property
     def n_transitions(self) -> int:

@@ -48,6 +48,8 @@ class Transitions:
         following = check.rows(next_inputs, "next_inputs", d, finite=False).copy()
         if len(following) != n:
             raise ValueError(f"next_inputs has {len(following)} rows; expected {n}, as many as inputs")
+        if np.asarray(discounts).dtype.kind == "b" and n:
+            raise TypeError("discounts holds flags; expected numbers, 0 where the episode terminated")
         gamma = check.vector(discounts, "discounts", n).copy()
         outside = (gamma < 0) | (gamma > 1)
         if outside.any():
@@ -115,6 +117,13 @@ class Transitions:
             if len(self._rewards[rows]) == 0:
                 raise IndexError(f"row {rows.start} of {len(self)} transitions")
         return self._trusted(*(np.ascontiguousarray(array[rows]) for array in self._arrays))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Transitions):
+            return NotImplemented
+        return all(np.array_equal(a, b) for a, b in zip(self._arrays, other._arrays, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"Transitions({len(self)} rows, {self.columns} columns, {int(self._starts.sum())} starts)"

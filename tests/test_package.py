@@ -1,0 +1,101 @@
+"""The package as a whole: what importing it costs, what it compiles, who imports whom."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import gpsarsa
+
+SOURCE = Path(gpsarsa.__file__).parent
+
+# a module imports only from rows below its own
+LAYERS = [
+    ["__init__"],
+    ["exact", "sparse"],
+    ["_estimator"],
+    ["statistics"],
+    ["_step"],
+    ["draws"],
+    ["belief", "basis"],
+    ["transitions"],
+    ["kernels"],
+    ["checkpoint"],
+    ["_linalg"],
+    ["_validation", "_version"],
+]
+
+
+def run(code, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **environment},
+    ).stdout
+
+
+def test_modules_import_only_from_below():
+    level = {name: depth for depth, names in enumerate(LAYERS) for name in names}
+    modules = {path.stem for path in SOURCE.glob("*.py")}
+    assert modules == set(level)
+    for name in modules:
+        for node in ast.walk(ast.parse((SOURCE / f"{name}.py").read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("gpsarsa"):
+                parts = node.module.split(".")[1:] or [alias.name for alias in node.names]
+                for part in parts:
+                    assert part in level, (name, part)
+                    assert level[part] > level[name], f"{name} imports {part}"
+
+
+def test_importing_is_light():
+    """The heavy parts of SciPy, and anything that draws or learns deeply, are left alone."""
+    loaded = run("import sys, gpsarsa; print(*sys.modules)").split()
+    for heavy in ("scipy.optimize", "scipy.sparse", "scipy.stats", "matplotlib", "gymnasium", "torch", "ray"):
+        assert heavy not in loaded
+
+
+COMPILED = """
+import numpy as np, gpsarsa
+from numba.core import event
+from gpsarsa import GPSarsa, SparseGPSarsa, Transitions, kernels
+with event.install_recorder("numba:compile") as recorder:
+    rng = np.random.default_rng(0)
+    frozen = rng.standard_normal((5, 2)); frozen.flags.writeable = False
+    fortran = np.asfortranarray(rng.standard_normal((5, 2)))
+    t = Transitions(frozen, np.ones(5), fortran, np.full(5, 0.9))
+    for kernel in (kernels.RBF(1.0), kernels.Matern32(1.0) * kernels.Delta(1) + kernels.Matern52(2.0)):
+        for growth in ("exact", "frozen", "streaming"):
+            model = SparseGPSarsa(kernel, 0.1, frozen, growth=growth).fit(t).update(t).update(t[1:3])
+            model.observe(frozen[0], 1, fortran[1], np.float32(0.5)).observe([0, 1], 0.5, None, 0)
+            model.add_pseudo_inputs(fortran)
+            model.remove_pseudo_inputs([0, 2])
+            model.predict(fortran, return_std=True); model.predict(frozen, return_cov=True)
+            model.sample(1, 0)[0](frozen)
+        GPSarsa(kernel, 0.1, noise="correlated").fit(t).update(t).predict(fortran, return_std=True)
+    SparseGPSarsa(kernel, 0.1, frozen, noise="correlated", forgetting=0.9).update(t)
+print(len(recorder.buffer))
+from gpsarsa import _linalg, _step, basis, belief, kernels as k, statistics
+for module in (_linalg, _step, basis, belief, k, statistics):
+    for name, function in vars(module).items():
+        if hasattr(function, "signatures") and len(function.signatures) > 1:
+            print("many:", name, function.signatures)
+"""
+
+
+def test_only_the_first_run_compiles_and_each_function_once(tmp_path):
+    first = run(COMPILED, NUMBA_CACHE_DIR=str(tmp_path)).split("\n")
+    assert int(first[0]) > 0
+    assert not [line for line in first if line.startswith("many:")]
+    second = run(COMPILED, NUMBA_CACHE_DIR=str(tmp_path)).split("\n")
+    assert int(second[0]) == 0
+
+
+def test_the_version_is_one_number():
+    pyproject = (SOURCE.parents[1] / "pyproject.toml").read_text()
+    assert 'attr = "gpsarsa._version.__version__"' in pyproject
+    assert gpsarsa.__version__.count(".") == 2
