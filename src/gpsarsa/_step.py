@@ -82,13 +82,13 @@ def absorb_one(
 ):  # fmt: skip
     """One transition, whose values it checks. Returns an answer.
 
-    `last` holds x′ and γ of the transition before, and leaves with this one's, followed by its
-    τ and by whether it was a start. `start` is 0, 1, or negative: inferred from `last`.
+    `last` holds the transition before, and leaves with this one, as a record of `History`:
+    x, x′, r, γ, τ, start. `start` is 0, 1, or negative: inferred from `last`.
     """
-    columns = x.shape[0]
-    begins, wrong_x, wrong_next = last[columns] == 0.0, 0.0, 0.0
-    for i in range(columns):
-        begins = begins or x[i] != last[i]
+    d = x.shape[0]
+    begins, wrong_x, wrong_next = last[2 * d + 1] == 0.0, 0.0, 0.0
+    for i in range(d):
+        begins = begins or x[i] != last[d + i]
         wrong_x += 0.0 * x[i]  # NaN if x is not finite
         wrong_next += 0.0 * following[i]
     if wrong_x != 0.0:
@@ -107,7 +107,7 @@ def absorb_one(
     row[0], row[1] = reward, discount
     delta, scratch, rewards, gamma, kappa = work[:1], work[1:], row[:1], row[1:2], row[2:]
     kernel_differences(
-        codes, values, Zt, n, x.reshape(1, columns), following.reshape(1, columns), gamma,
+        codes, values, Zt, n, x.reshape(1, d), following.reshape(1, d), gamma,
         delta, kappa, scratch,
     )  # fmt: skip
     answer, _ = absorb(
@@ -115,7 +115,8 @@ def absorb_one(
         sigma2, prior_mean, fitc, correlated, kept, slack, kappa, scratch,
     )  # fmt: skip
     if answer == DONE:
-        for i in range(columns):
-            last[i] = following[i] if discount > 0.0 else x[i]
-        last[columns], last[columns + 1], last[columns + 2] = discount, row[2], begins
+        for i in range(d):
+            last[i] = x[i]
+            last[d + i] = following[i] if discount > 0.0 else x[i]
+        last[2 * d], last[2 * d + 1], last[2 * d + 2], last[2 * d + 3] = reward, discount, row[2], begins
     return answer

@@ -20,8 +20,6 @@ from gpsarsa.transitions import History, Transitions
 
 __all__ = ["GPSarsa"]
 
-_NAMES = ("inputs", "rewards", "next_inputs", "discounts", "starts")
-
 
 class GPSarsa(Estimator):
     """Exact Gaussian-process SARSA.
@@ -127,8 +125,10 @@ class GPSarsa(Estimator):
         return len(self._y)
 
     def _newest(self) -> tuple[Array, float]:
-        t = self._history.transitions
-        return (t.next_inputs[-1], float(t.discounts[-1])) if len(t) else (np.zeros(0), 0.0)
+        if self._columns is None or len(self._history) == 0:
+            return np.zeros(0), 0.0
+        d, newest = self._columns, self._history.records[-1]
+        return newest[d : 2 * d], float(newest[2 * d + 1])
 
     def _keep(self, t: Transitions, y: Array) -> None:
         if self._columns is None:
@@ -250,8 +250,11 @@ class GPSarsa(Estimator):
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         n = self.n_transitions
-        arrays: dict[str, NDArray[Any]] = {"W": self._W[:n, :n], "y": self._y}
-        arrays |= dict(zip(_NAMES, self._history.transitions._arrays, strict=True))
+        arrays: dict[str, NDArray[Any]] = {
+            "W": self._W[:n, :n],
+            "y": self._y,
+            "history": self._history.records,
+        }
         content = {
             "noise_variance": self.noise_variance,
             "options": {"noise": self.noise, "prior_mean": self.prior_mean},
@@ -264,10 +267,11 @@ class GPSarsa(Estimator):
         cls, kernel: KernelLike, arrays: dict[str, NDArray[Any]], content: dict[str, Any]
     ) -> Self:
         self = cls(kernel, content["noise_variance"], **content["options"])
-        t = Transitions(*(arrays[name] for name in _NAMES))
-        n = len(t)
         if content["columns"] is not None:
-            self._keep(t, check.vector(arrays["y"], "y", n).copy())
+            self._columns = check.count(content["columns"], "columns")
+            self._history = History.restored(arrays["history"], self._columns)
+            n = len(self._history)
+            self._y = check.vector(arrays["y"], "y", n).copy()
             self._W = square(n)
             self._W[:n, :n] = check.rows(arrays["W"].reshape(n, n or 1), "W")[:, :n]
         return self

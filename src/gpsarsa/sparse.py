@@ -125,7 +125,7 @@ class SparseGPSarsa(Estimator):
         self._history = None if self.growth == "streaming" else History(self._columns)
         self._count = 0
         self._hot: tuple[Any, ...] | None = None  # `_hot_arguments`, once asked for
-        self._last = np.zeros(self._columns + 3)  # x′, γ, τ, start of the newest transition
+        self._last = np.zeros(2 * self._columns + 4)  # the newest transition, a record of History
 
     def _prior(self, size: int) -> Belief:
         belief = Belief(size)
@@ -190,8 +190,7 @@ class SparseGPSarsa(Estimator):
         if answer != DONE:
             explain(answer, "", {"x": x, "reward": reward, "x_next": x_next, "discount": discount})
         if self._history is not None:
-            residual, begins = self._last[-2:]
-            self._history.append_row(x, reward, x_next, discount, begins, residual)
+            self._history.append_record(self._last)
         self._count += 1
         return self
 
@@ -212,7 +211,8 @@ class SparseGPSarsa(Estimator):
         return check.vector(x, name, self._columns).copy()
 
     def _newest(self) -> tuple[Array, float]:
-        return self._last[: self._columns], float(self._last[self._columns])
+        d = self._columns
+        return self._last[d : 2 * d], float(self._last[2 * d + 1])
 
     def _posterior(
         self, basis: Basis, t: Transitions, residuals: Array | None = None
@@ -276,10 +276,10 @@ class SparseGPSarsa(Estimator):
             return
         if self._history is not None:
             self._history.append(t, residuals)
+        newest = History(self._columns)
+        newest.append(t[-1], residuals[-1:])
+        self._last[:] = newest.records[0]
         self._count += len(t)
-        d = self._columns
-        self._last[:d], self._last[d] = t.next_inputs[-1], t.discounts[-1]
-        self._last[d + 1], self._last[d + 2] = residuals[-1], t.starts[-1]
 
     # -- pseudo-inputs ------------------------------------------------------------------------
 
@@ -420,11 +420,7 @@ class SparseGPSarsa(Estimator):
             "scalars": belief.scalars, "last": self._last,
         }  # fmt: skip
         if self._history is not None:
-            names = ("inputs", "rewards", "next_inputs", "discounts", "starts")
-            arrays |= {
-                f"history.{n}": a for n, a in zip(names, self._history.transitions._arrays, strict=True)
-            }
-            arrays["history.residuals"] = self._history.residuals
+            arrays["history"] = self._history.records
         options = {name: getattr(self, name) for name in self._parameters[3:]}
         return arrays, {"noise_variance": self.noise_variance, "options": options, "count": self._count}
 
@@ -444,10 +440,8 @@ class SparseGPSarsa(Estimator):
             check.vector(arrays["m"], "m", M), R[:, :M], check.vector(arrays["c"], "c", M),
             check.vector(arrays["scalars"], "scalars", 3),
         )  # fmt: skip
-        self._last = check.vector(arrays["last"], "last", d + 3).copy()
+        self._last = check.vector(arrays["last"], "last", 2 * d + 4).copy()
         self._count = check.count(content["count"], "count")
         if self._history is not None:
-            names = ("inputs", "rewards", "next_inputs", "discounts", "starts")
-            t = check_transitions(Transitions(*(arrays[f"history.{name}"] for name in names)), d)
-            self._history.append(t, check.vector(arrays["history.residuals"], "residuals", len(t)))
+            self._history = History.restored(arrays["history"], d)
         return self

@@ -160,61 +160,68 @@ class Transitions:
 
 
 class History:
-    """Transitions kept one after another in buffers that double, each with its residual variance
-    on arrival (the τ of `basis`)."""
+    """Transitions kept one after another, each with its residual variance τ on arrival (`basis`).
+
+    A transition is one record (x, x′, r, γ, τ, start) of 2d + 4 numbers, in a buffer that doubles.
+    """
 
     def __init__(self, columns: int) -> None:
+        self._columns = columns
         self._size = 0
-        self._buffers = _empty(0, columns)
+        self._records = np.empty((0, 2 * columns + 4))
 
-    def append_row(
-        self, x: Array, reward: float, x_next: Array, discount: float, start: bool, residual: float
-    ) -> None:
-        size = self._size + 1
-        self._reserve(size)
-        X, r, following, gamma, starts, residuals = self._buffers
-        row = self._size
-        X[row], r[row], following[row], gamma[row] = x, reward, x_next, discount
-        starts[row], residuals[row] = start, residual
-        self._size = size
+    @classmethod
+    def restored(cls, records: Any, columns: int) -> Self:
+        """The history that held these records, checked as transitions are."""
+        rows = check.rows(records, "history", 2 * columns + 4)
+        self = cls(columns)
+        self._records, self._size = rows.copy(), len(rows)
+        Transitions(*self.transitions._arrays)
+        return self
 
-    def append(self, transitions: Transitions, residuals: Array) -> None:
-        size = self._size + len(transitions)
+    @property
+    def records(self) -> Array:
+        return self._records[: self._size]
+
+    def append_record(self, record: Array) -> None:
+        if self._size == len(self._records):
+            self._reserve(self._size + 1)
+        self._records[self._size] = record
+        self._size += 1
+
+    def append(self, t: Transitions, residuals: Array) -> None:
+        d, size = self._columns, self._size + len(t)
         self._reserve(size)
-        for buffer, array in zip(self._buffers, (*transitions._arrays, residuals), strict=True):
-            buffer[self._size : size] = array
+        new = self._records[self._size : size]
+        new[:, :d], new[:, d : 2 * d] = t.inputs, t.next_inputs
+        new[:, 2 * d], new[:, 2 * d + 1] = t.rewards, t.discounts
+        new[:, 2 * d + 2], new[:, 2 * d + 3] = residuals, t.starts
         self._size = size
 
     def _reserve(self, size: int) -> None:
-        capacity = len(self._buffers[1])
-        if size > capacity:
-            larger = _empty(max(size, 2 * capacity), self._buffers[0].shape[1])
-            for new, old in zip(larger, self._buffers, strict=True):
-                new[: self._size] = old[: self._size]
-            self._buffers = larger
+        if size > len(self._records):
+            larger = np.empty((max(size, 2 * len(self._records), 64), self._records.shape[1]))
+            larger[: self._size] = self._records[: self._size]
+            self._records = larger
 
     def __len__(self) -> int:
         return self._size
 
     @property
     def transitions(self) -> Transitions:
-        """Everything kept so far, as a view."""
-        return Transitions._trusted(*(buffer[: self._size] for buffer in self._buffers[:5]))
+        """Everything kept so far, copied into arrays of its own."""
+        d, kept = self._columns, self.records
+        return Transitions._trusted(
+            kept[:, :d].copy(),
+            kept[:, 2 * d].copy(),
+            kept[:, d : 2 * d].copy(),
+            kept[:, 2 * d + 1].copy(),
+            kept[:, 2 * d + 3] != 0.0,
+        )
 
     @property
     def residuals(self) -> Array:
-        return self._buffers[5][: self._size]
-
-
-def _empty(rows: int, columns: int) -> tuple[Array, Array, Array, Array, NDArray[np.bool_], Array]:
-    return (
-        np.zeros((rows, columns)),
-        np.zeros(rows),
-        np.zeros((rows, columns)),
-        np.zeros(rows),
-        np.zeros(rows, dtype=np.bool_),
-        np.zeros(rows),
-    )
+        return self.records[:, 2 * self._columns + 2].copy()
 
 
 def _inferred_starts(x: Array, following: Array, gamma: Array) -> NDArray[np.bool_]:
