@@ -15,34 +15,34 @@ __all__ = ["absorb", "absorb_one", "absorb_transitions"]
 # besides the answers of `condition`
 OVEREXPLAINED, BAD_INPUT, BAD_NEXT_INPUT, BAD_REWARD, BAD_DISCOUNT = 3, 4, 5, 6, 7
 
+# entries of the array `settings`; the flags FITC and CORRELATED are 0 or 1
+SIGMA2, PRIOR_MEAN, FITC, CORRELATED, KEPT, SLACK = range(6)
+
 BLOCK = 16  # rows whose kernel differences are computed together
 
 
 @compiled
-def absorb(
-    W, m, R, c, scalars, n, delta, kappa, rewards, gamma, starts,
-    sigma2, prior_mean, fitc, correlated, kept, slack, residuals, scratch,
-):  # fmt: skip
+def absorb(W, m, R, c, scalars, settings, n, delta, kappa, rewards, gamma, starts, residuals, scratch):
     """Condition on rows whose δ and κ are known, one after another.
 
     ψ = W δ, τ = κ − ψᵀψ. Returns (answer, row): DONE, or why it stopped and where. `residuals`
     receives τ. δ has blocked(n) columns, zero beyond n; `scratch` two rows more than δ.
     """
-    rows = delta.shape[0]
+    sigma2, correlated, kept = settings[SIGMA2], settings[CORRELATED] != 0.0, settings[KEPT]
     q, moved, Psi = scratch[0], scratch[1], scratch[2:]
     lower_times(W, delta, n, Psi)
-    for t in range(rows):
+    for t in range(delta.shape[0]):
         psi, tau = Psi[t], kappa[t]
         for j in range(n):
             tau -= psi[j] * psi[j]
         if tau < 0.0:
-            if tau < -slack * kappa[t]:
+            if tau < -settings[SLACK] * kappa[t]:
                 return OVEREXPLAINED, t
             tau = 0.0
         residuals[t] = tau
-        r = rewards[t] - prior_mean * (1.0 - gamma[t])
+        r = rewards[t] - settings[PRIOR_MEAN] * (1.0 - gamma[t])
         answer = condition(
-            m, R, c, scalars, n, psi, r, tau if fitc else 0.0, gamma[t],
+            m, R, c, scalars, n, psi, r, settings[FITC] * tau, gamma[t],
             sigma2, correlated, starts[t], kept, q, moved,
         )  # fmt: skip
         if answer != DONE:
@@ -52,8 +52,8 @@ def absorb(
 
 @compiled
 def absorb_transitions(
-    codes, values, Zt, W, m, R, c, scalars, n, X, rewards, following, gamma, starts,
-    sigma2, prior_mean, fitc, correlated, kept, slack, residuals,
+    codes, values, Zt, W, m, R, c, scalars, settings, n,
+    X, rewards, following, gamma, starts, residuals,
 ):  # fmt: skip
     """`absorb` for built-in kernels, straight from the transitions."""
     rows = X.shape[0]
@@ -67,8 +67,8 @@ def absorb_transitions(
             codes, values, Zt, n, X[lo:hi], following[lo:hi], gamma[lo:hi], delta, kappa, scratch
         )
         answer, row = absorb(
-            W, m, R, c, scalars, n, delta[: hi - lo], kappa, rewards[lo:hi], gamma[lo:hi],
-            starts[lo:hi], sigma2, prior_mean, fitc, correlated, kept, slack, kappa, scratch,
+            W, m, R, c, scalars, settings, n,
+            delta[: hi - lo], kappa, rewards[lo:hi], gamma[lo:hi], starts[lo:hi], kappa, scratch,
         )  # fmt: skip
         if answer != DONE:
             return answer, lo + row
@@ -77,7 +77,7 @@ def absorb_transitions(
 
 @compiled
 def absorb_one(
-    codes, values, Zt, W, m, R, c, scalars, n, last, sigma2, prior_mean, fitc, correlated, kept, slack,
+    codes, values, Zt, W, m, R, c, scalars, settings, n, last,
     x, reward, following, discount, start,
 ):  # fmt: skip
     """One transition, whose values it checks. Returns an answer.
@@ -111,8 +111,8 @@ def absorb_one(
         delta, kappa, scratch,
     )  # fmt: skip
     answer, _ = absorb(
-        W, m, R, c, scalars, n, delta, kappa, rewards, gamma, np.array([begins]),
-        sigma2, prior_mean, fitc, correlated, kept, slack, kappa, scratch,
+        W, m, R, c, scalars, settings, n,
+        delta, kappa, rewards, gamma, np.array([begins]), kappa, scratch,
     )  # fmt: skip
     if answer == DONE:
         for i in range(d):

@@ -124,7 +124,7 @@ class SparseGPSarsa(Estimator):
         self._belief = self._prior(basis.size)
         self._history = None if self.growth == "streaming" else History(self._columns)
         self._count = 0
-        self._hot: tuple[Any, ...] | None = None  # `_hot_arguments`, once asked for
+        self._hot: tuple[Any, ...] | None = None  # what `observe` hands to the compiled step
         self._last = np.zeros(2 * self._columns + 4)  # the newest transition, a record of History
 
     def _prior(self, size: int) -> Belief:
@@ -172,7 +172,8 @@ class SparseGPSarsa(Estimator):
         Without any pseudo-inputs the posterior stays the prior, and with `streaming` growth the
         transition is gone.
         """
-        if self._basis.table is None:
+        table = self._basis.table
+        if table is None:
             return super().observe(x, reward, x_next, discount, start)
         x = self._ready(x, "x")
         if type(reward) is not float:
@@ -183,7 +184,8 @@ class SparseGPSarsa(Estimator):
             raise ValueError(NEEDS_NEXT.format(discount))
         x_next = self._ready(x_next, "x_next") if discount != 0.0 else x
         if self._hot is None:
-            self._hot = self._hot_arguments()
+            basis = self._basis
+            self._hot = (*table, basis.Zt, *self._compiled_state(basis, self._belief), self._last)
         answer = _step.absorb_one(
             *self._hot, x, reward, x_next, discount, -1 if start is None else int(bool(start))
         )
@@ -194,15 +196,20 @@ class SparseGPSarsa(Estimator):
         self._count += 1
         return self
 
-    def _hot_arguments(self) -> tuple[Any, ...]:
-        """What every compiled step needs; valid until the basis or the belief is replaced or grows."""
-        basis, belief, likelihood = self._basis, self._belief, self._likelihood
-        assert basis.table is not None
-        return (
-            *basis.table, basis.Zt, basis.W, belief.m, belief.R, belief.c, belief.scalars, basis.size,
-            self._last, likelihood.noise_variance, likelihood.prior_mean, likelihood.fitc,
-            likelihood.correlated, self.forgetting, basis.rounding,
-        )  # fmt: skip
+    def _compiled_state(self, basis: Basis, belief: Belief) -> tuple[Any, ...]:
+        """What the compiled loops work on; valid until the basis or the belief grows or is replaced."""
+        likelihood = self._likelihood
+        settings = np.array(
+            [
+                likelihood.noise_variance,
+                likelihood.prior_mean,
+                likelihood.fitc,
+                likelihood.correlated,
+                self.forgetting,
+                basis.rounding,
+            ]
+        )
+        return basis.W, belief.m, belief.R, belief.c, belief.scalars, settings, basis.size
 
     def _ready(self, x: Any, name: str) -> Array:
         """x as the compiled step takes it, which also checks that it is finite."""
@@ -235,15 +242,10 @@ class SparseGPSarsa(Estimator):
         """Condition a belief on transitions row by row; returns their τ."""
         X, rewards, following, gamma, starts = t._arrays
         residuals = np.empty(len(t))
-        likelihood = self._likelihood
-        state = basis.W, belief.m, belief.R, belief.c, belief.scalars, basis.size
-        settings = (
-            likelihood.noise_variance, likelihood.prior_mean, likelihood.fitc, likelihood.correlated,
-            self.forgetting, basis.rounding,
-        )  # fmt: skip
+        state = self._compiled_state(basis, belief)
         if basis.table is not None:
             answer, row = _step.absorb_transitions(
-                *basis.table, basis.Zt, *state, X, rewards, following, gamma, starts, *settings, residuals
+                *basis.table, basis.Zt, *state, X, rewards, following, gamma, starts, residuals
             )
             if answer != DONE:
                 self._explain(answer, row, t)
@@ -252,17 +254,8 @@ class SparseGPSarsa(Estimator):
             padded = np.zeros((len(delta), blocked(basis.size)))
             padded[:, : basis.size] = delta
             scratch = np.zeros((len(delta) + 2, padded.shape[1]))
-            answer, row = _step.absorb(
-                *state,
-                padded,
-                kappa,
-                rewards[block],
-                gamma[block],
-                starts[block],
-                *settings,
-                residuals[block],
-                scratch,
-            )
+            rows = rewards[block], gamma[block], starts[block], residuals[block]
+            answer, row = _step.absorb(*state, padded, kappa, *rows, scratch)
             if answer != DONE:
                 self._explain(answer, block.start + row, t)
         return residuals
