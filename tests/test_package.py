@@ -23,6 +23,7 @@ LAYERS = [
     ["belief", "basis"],
     ["transitions"],
     ["kernels"],
+    ["_table"],
     ["checkpoint"],
     ["_linalg"],
     ["_validation", "_version"],
@@ -79,8 +80,8 @@ with event.install_recorder("numba:compile") as recorder:
         GPSarsa(kernel, 0.1, noise="correlated").fit(t).update(t).predict(fortran, return_std=True)
     SparseGPSarsa(kernel, 0.1, frozen, noise="correlated", forgetting=0.9).update(t)
 print(len(recorder.buffer))
-from gpsarsa import _linalg, _step, basis, belief, kernels as k, statistics
-for module in (_linalg, _step, basis, belief, k, statistics):
+from gpsarsa import _linalg, _step, _table, basis, belief, statistics
+for module in (_linalg, _step, _table, basis, belief, statistics):
     for name, function in vars(module).items():
         if hasattr(function, "signatures") and len(function.signatures) > 1:
             print("many:", name, function.signatures)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -257,3 +259,23 @@ def test_get_params_rebuilds_the_model(rng):
         np.testing.assert_equal(other.get_params()[name], value)
     assert "forgetting=0.9" in repr(model)
     assert GPSarsa(**GPSarsa(KERNELS["rbf"], 0.1).get_params()).get_params()["noise"] == "iid"
+
+
+def test_a_setting_cannot_be_changed_behind_the_posteriors_back(rng):
+    for model in (SparseGPSarsa(KERNELS["rbf"], 0.1, pseudo_inputs(rng, 3)), GPSarsa(KERNELS["rbf"], 0.1)):
+        for name in model.get_params():
+            with pytest.raises(AttributeError):
+                setattr(model, name, None)
+
+
+def test_copies_go_their_own_way(rng):
+    t, X = transitions(rng), pseudo_inputs(rng, 5)
+    for model in (SparseGPSarsa(KERNELS["sum"], 0.1, pseudo_inputs(rng, 6)), GPSarsa(KERNELS["sum"], 0.1)):
+        model.observe(t.inputs[0], 1.0, t.next_inputs[0], 0.9)
+        for duplicate in (copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))):
+            other = duplicate(model)
+            before = model.predict(X)
+            other.observe(t.inputs[1], 1.0, t.next_inputs[1], 0.9).update(t)
+            np.testing.assert_array_equal(model.predict(X), before)
+            again = duplicate(model).observe(t.inputs[1], 1.0, t.next_inputs[1], 0.9).update(t)
+            np.testing.assert_array_equal(again.predict(X), other.predict(X))

@@ -28,12 +28,40 @@ class Estimator:
     """A Gaussian posterior over Q that can be asked, saved and loaded."""
 
     _parameters: ClassVar[tuple[str, ...]]
-    kernel: KernelLike
-    noise_variance: float
-    prior_mean: float
-
-    # what an estimator supplies
     _columns: int | None
+
+    def __init__(self, kernel: KernelLike, noise_variance: float, noise: str, prior_mean: float) -> None:
+        if isinstance(kernel, type) or not isinstance(kernel, KernelLike):
+            raise TypeError(f"kernel = {kernel!r}; expected a kernel, or an object with __call__ and diag")
+        self._kernel = kernel
+        self._noise_variance = check.positive(noise_variance, "noise_variance")
+        if not np.isfinite(1.0 / self._noise_variance):
+            raise ValueError(f"noise_variance = {noise_variance} is too small: its inverse overflows")
+        self._noise = check.one_of(noise, "noise", ("iid", "correlated"))
+        self._prior_mean = check.number(prior_mean, "prior_mean")
+
+    @property
+    def kernel(self) -> KernelLike:
+        return self._kernel
+
+    @property
+    def noise_variance(self) -> float:
+        return self._noise_variance
+
+    @property
+    def noise(self) -> str:
+        return self._noise
+
+    @property
+    def prior_mean(self) -> float:
+        return self._prior_mean
+
+    @property
+    def n_features_in_(self) -> int | None:
+        """d, the number of input columns; None before it is known."""
+        return self._columns
+
+    # -- what an estimator supplies -----------------------------------------------------------
 
     def _moments(self, X: Array, with_variance: bool) -> tuple[Array, Array]:
         raise NotImplementedError
@@ -101,11 +129,6 @@ class Estimator:
 
         return function
 
-    @property
-    def n_features_in_(self) -> int | None:
-        """d, the number of input columns; None before it is known."""
-        return self._columns
-
     # -- describing ---------------------------------------------------------------------------
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -145,20 +168,6 @@ class Estimator:
             raise
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise CheckpointError(f"{path} does not describe a {cls.__name__}: {error}") from error
-
-
-def check_kernel(kernel: Any) -> KernelLike:
-    """A kernel of ours, or an object with `__call__` and `diag`."""
-    if isinstance(kernel, type) or not isinstance(kernel, KernelLike):
-        raise TypeError(f"kernel = {kernel!r}; expected a kernel, or an object with __call__ and diag")
-    return kernel
-
-
-def check_noise_variance(value: Any) -> float:
-    variance = check.positive(value, "noise_variance")
-    if not np.isfinite(1.0 / variance):
-        raise ValueError(f"noise_variance = {variance} is too small: its inverse overflows")
-    return variance
 
 
 def check_transitions(value: Any, columns: int | None) -> Transitions:

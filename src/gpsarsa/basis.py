@@ -27,8 +27,9 @@ from gpsarsa._linalg import (
     enlarged,
     square,
 )
+from gpsarsa._table import Table, kernel_matrix, kernel_row
 from gpsarsa._validation import Array
-from gpsarsa.kernels import Kernel, KernelLike, Table, kernel_matrix, kernel_row
+from gpsarsa.kernels import Kernel, KernelLike
 
 __all__ = ["Basis", "kernel_differences"]
 

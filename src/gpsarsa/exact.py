@@ -11,7 +11,7 @@ from scipy.linalg.blas import dtrmm
 from scipy.linalg.lapack import dpotrf, dtrtri
 
 from gpsarsa import _validation as check
-from gpsarsa._estimator import Estimator, Function, check_kernel, check_noise_variance, check_transitions
+from gpsarsa._estimator import Estimator, Function, check_transitions
 from gpsarsa._linalg import append_inverse_row, enlarged, square
 from gpsarsa._validation import Array
 from gpsarsa.draws import per_function, prior_draw
@@ -48,10 +48,7 @@ class GPSarsa(Estimator):
     def __init__(
         self, kernel: KernelLike, noise_variance: float, *, noise: str = "iid", prior_mean: float = 0.0
     ) -> None:
-        self.kernel = check_kernel(kernel)
-        self.noise_variance = check_noise_variance(noise_variance)
-        self.noise = check.one_of(noise, "noise", ("iid", "correlated"))
-        self.prior_mean = check.number(prior_mean, "prior_mean")
+        super().__init__(kernel, noise_variance, noise, prior_mean)
         self._start_over()
 
     def _start_over(self) -> None:

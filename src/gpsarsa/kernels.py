@@ -6,10 +6,10 @@ add and multiply:
 
     RBF([0.3, 0.1], columns=[0, 1]) * Delta(columns=2, share=0.5) + Matern52(1.0, variance=0.1)
 
-Every such expression expands to a sum of products of base kernels. `table` writes that sum into
-two flat arrays which one compiled function reads, so that any combination runs inside the compiled
-per-transition loops. An object of the user's own with `__call__` and `diag` works as well wherever
-a kernel is expected, on a slower path.
+Every such expression expands to a sum of products of base kernels, which `table` writes as the flat
+table of `_table`, so that any combination runs inside the compiled per-transition loops. An object
+of the user's own with `__call__` and `diag` works as well wherever a kernel is expected, on a slower
+path.
 
 Distances are sums of squared differences of the inputs themselves, exact however far the inputs
 lie from the origin.
@@ -23,162 +23,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
 
+from gpsarsa import _table
 from gpsarsa import _validation as check
-from gpsarsa._linalg import compiled
+from gpsarsa._table import Table, Term, kernel_matrix, write_table
 from gpsarsa._validation import Array
 
-__all__ = ["Delta", "Kernel", "KernelLike", "Matern32", "Matern52", "Product", "RBF", "Sum", "Table"]
-
-# ---------------------------------------------------------------------------------------------
-# The flat table and the compiled function that reads it
-
-
-Table = tuple[np.ndarray, np.ndarray]  # codes (int64), values (float64)
-
-_RBF, _MATERN32, _MATERN52, _DELTA = range(4)
-
-
-@intrinsic
-def _bits(typing_context, number):
-    def generate(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.IntType(64))
-
-    return types.int64(types.float64), generate
-
-
-@intrinsic
-def _from_bits(typing_context, bits):
-    def generate(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], ir.DoubleType())
-
-    return types.float64(types.int64), generate
-
-
-_SHIFT = 1.5 * 2.0**52  # added to a small number, it leaves the nearest integer in the low bits
-
-
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-def _exp(x):
-    """exp(x) for x ≤ 0 within 2 ulp, in arithmetic that the compiler can vectorise.
-
-    exp(x) = 2ⁿ exp(r), n = round(x / ln 2), |r| ≤ ln 2 / 2, with a degree-11 polynomial for exp(r)
-    (relative error 2e-17). Below −708 the result stays at exp(−708) ≈ 3e-308.
-    """
-    x = max(x, -708.0)
-    shifted = x * 1.4426950408889634 + _SHIFT
-    n = shifted - _SHIFT
-    r = (x - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10
-    r2 = r * r
-    r4 = r2 * r2
-    # (exp(r) − 1 − r)/r², pairs of terms first: a shorter chain of dependent operations
-    low = (0.5000000000000001 + r * 0.16666666666666669) + r2 * (
-        0.04166666666662413 + r * 0.008333333333330062
-    )
-    middle = (0.0013888888917213717 + r * 0.00019841269863053618) + r2 * (
-        2.4801521295954376e-05 + r * 2.7557268459997064e-06
-    )
-    high = 2.7620088445409746e-07 + r * 2.510038549551032e-08
-    p = 1.0 + (r + r2 * (low + r4 * (middle + r4 * high)))
-    return _from_bits(_bits(p) + (_bits(shifted) << 52))
-
-
-@compiled
-def _squared_distances(codes, values, c, v, n_columns, Zt, n, X, t, out):
-    """out[j] = Σ over columns of ((z_j − X[t]) / lengthscale)², two columns a pass"""
-    first = n_columns % 2
-    if first:
-        column, inverse = codes[c], values[v]
-        x = X[t, column]
-        for j in range(n):
-            u = (Zt[column, j] - x) * inverse
-            out[j] = u * u
-    for i in range(first, n_columns, 2):
-        column, inverse = codes[c + i], values[v + i]
-        column1, inverse1 = codes[c + i + 1], values[v + i + 1]
-        x, x1 = X[t, column], X[t, column1]
-        if i == 0:
-            for j in range(n):
-                u, u1 = (Zt[column, j] - x) * inverse, (Zt[column1, j] - x1) * inverse1
-                out[j] = u * u + u1 * u1
-        else:
-            for j in range(n):
-                u, u1 = (Zt[column, j] - x) * inverse, (Zt[column1, j] - x1) * inverse1
-                out[j] += u * u + u1 * u1
-
-
-@compiled
-def _factor(kind, codes, values, c, v, n_columns, Zt, n, X, t, scale, out):
-    """out[j] = scale · base kernel of z_j and X[t]"""
-    if kind == _DELTA:
-        for j in range(n):
-            out[j] = scale
-        different = scale * values[v]
-        for i in range(n_columns):
-            column = codes[c + i]
-            x = X[t, column]
-            for j in range(n):
-                out[j] = out[j] if Zt[column, j] == x else different
-        return
-    _squared_distances(codes, values, c, v, n_columns, Zt, n, X, t, out)
-    if kind == _RBF:
-        for j in range(n):
-            out[j] = scale * _exp(-0.5 * out[j])
-    elif kind == _MATERN32:
-        for j in range(n):
-            s = min(math.sqrt(3.0 * out[j]), 708.0)
-            out[j] = scale * (1.0 + s) * _exp(-s)
-    else:
-        for j in range(n):
-            s = min(math.sqrt(5.0 * out[j]), 708.0)
-            out[j] = scale * (1.0 + s + s * s / 3.0) * _exp(-s)
-
-
-@compiled
-def kernel_row(codes, values, Zt, n, X, t, out, term, factor):
-    """out[j] = k(z_j, X[t]) for the first n columns of Zt (one input a column).
-
-    `term` and `factor` are scratch vectors of at least n entries.
-    """
-    c, v = 1, 1
-    for i in range(codes[0]):
-        n_factors, scale = codes[c], values[v]
-        c += 1
-        v += 1
-        for f in range(n_factors):
-            kind, n_columns = codes[c], codes[c + 1]
-            c += 2
-            if f > 0:
-                _factor(kind, codes, values, c, v, n_columns, Zt, n, X, t, 1.0, factor)
-                for j in range(n):
-                    term[j] *= factor[j]
-            elif i == 0 and n_factors == 1:
-                _factor(kind, codes, values, c, v, n_columns, Zt, n, X, t, scale, out)
-            else:
-                _factor(kind, codes, values, c, v, n_columns, Zt, n, X, t, scale, term)
-            c += n_columns
-            v += 1 if kind == _DELTA else n_columns
-        if i > 0:
-            for j in range(n):
-                out[j] += term[j]
-        elif n_factors > 1:
-            for j in range(n):
-                out[j] = term[j]
-
-
-@compiled
-def kernel_matrix(codes, values, At, n, B, out):
-    """out[i, j] = k(B_i, A_j) for the first n columns of At (one input a column)."""
-    term, factor = np.empty(n), np.empty(n)
-    for i in range(B.shape[0]):
-        kernel_row(codes, values, At, n, B, i, out[i], term, factor)
-
-
-# ---------------------------------------------------------------------------------------------
-# Kernels
+__all__ = ["Delta", "Kernel", "KernelLike", "Matern32", "Matern52", "Product", "RBF", "SpectralTerm", "Sum"]
 
 
 @runtime_checkable
@@ -204,11 +55,8 @@ class Kernel:
     def diag(self, A: Any) -> Array:
         """The vector k(A_i, A_i), without forming the matrix."""
         A = check.rows(A, "A")
-        return np.full(len(A), self._variance(A.shape[1]))
-
-    def _variance(self, columns: int) -> float:
-        """k(x, x): every base kernel is 1 where its arguments agree."""
-        return sum(variance for variance, _ in self._terms(columns))
+        # every base kernel is 1 where its arguments agree
+        return np.full(len(A), sum(variance for variance, _ in self._terms(A.shape[1])))
 
     def __add__(self, other: Kernel) -> Kernel:
         return Sum(self, other) if isinstance(other, Kernel) else NotImplemented
@@ -241,35 +89,23 @@ class Kernel:
         raise NotImplementedError
 
     def table(self, columns: int) -> Table:
-        """The kernel over inputs of that many columns, as the flat table of the compiled loops.
-
-        codes: number of terms; per term the number of factors; per factor kind, number of columns
-        and their indices. values: k(x, x), which is the same everywhere; per term the variance; per
-        factor the inverse lengthscales or, for Delta, the share.
-        """
-        terms = self._terms(columns)
-        codes: list[int] = [len(terms)]
-        values: list[float] = [self._variance(columns)]
-        for variance, factors in terms:
-            codes.append(len(factors))
-            values.append(variance)
-            for kind, indices, numbers in factors:
-                codes += [kind, len(indices), *indices]
-                values += numbers
-        return np.array(codes, dtype=np.int64), np.array(values, dtype=np.float64)
+        """The kernel over inputs of that many columns, for the compiled loops."""
+        return write_table(self._terms(columns))
 
     def spectral_terms(self, columns: int) -> list[SpectralTerm]:
         """The kernel as a sum of products, in the form from which functions are drawn."""
-        return [
-            SpectralTerm(
-                variance,
-                [(c, np.array(numbers), _DEGREES[kind]) for kind, c, numbers in factors if kind != _DELTA],
-                [(c, numbers[0]) for kind, c, numbers in factors if kind == _DELTA],
-            )
-            for variance, factors in self._terms(columns)
-        ]
+        spectral = []
+        for variance, factors in self._terms(columns):
+            term = SpectralTerm(variance, [], [])
+            for kind, indices, numbers in factors:
+                if kind == _table.DELTA:
+                    term.deltas.append((indices, numbers[0]))
+                else:
+                    term.stationary.append((indices, np.array(numbers), _DEGREES[kind]))
+            spectral.append(term)
+        return spectral
 
-    def _terms(self, columns: int) -> list[_Term]:
+    def _terms(self, columns: int) -> list[Term]:
         """The kernel as a sum: variance and base factors of each product."""
         raise NotImplementedError
 
@@ -304,11 +140,7 @@ class SpectralTerm:
     deltas: list[tuple[tuple[int, ...], float]]
 
 
-_DEGREES = {_RBF: 0, _MATERN32: 3, _MATERN52: 5}
-
-# kind, column indices, and the inverse lengthscales or the share
-_Factor = tuple[int, tuple[int, ...], tuple[float, ...]]
-_Term = tuple[float, tuple[_Factor, ...]]
+_DEGREES = {_table.RBF: 0, _table.MATERN32: 3, _table.MATERN52: 5}
 
 
 def _column_indices(columns: Any) -> tuple[int, ...]:
@@ -369,7 +201,7 @@ class _Stationary(Kernel):
         _refuse_unknown(parameters, self.parameters)
         return type(self)(**{**self.parameters, **parameters}, columns=self.columns)
 
-    def _terms(self, columns: int) -> list[_Term]:
+    def _terms(self, columns: int) -> list[Term]:
         if self.columns is None:
             indices = tuple(range(columns))
             if np.ndim(self.lengthscales) and len(np.atleast_1d(self.lengthscales)) != columns:
@@ -394,19 +226,19 @@ class _Stationary(Kernel):
 class RBF(_Stationary):
     """variance · exp(−r²/2), the squared exponential: very smooth functions."""
 
-    _kind = _RBF
+    _kind = _table.RBF
 
 
 class Matern32(_Stationary):
     """variance · (1 + √3 r) exp(−√3 r): functions with one derivative."""
 
-    _kind = _MATERN32
+    _kind = _table.MATERN32
 
 
 class Matern52(_Stationary):
     """variance · (1 + √5 r + 5r²/3) exp(−√5 r): functions with two derivatives."""
 
-    _kind = _MATERN52
+    _kind = _table.MATERN52
 
 
 class Delta(Kernel):
@@ -432,9 +264,9 @@ class Delta(Kernel):
         _refuse_unknown(parameters, self.parameters)
         return type(self)(self.columns, **{**self.parameters, **parameters})
 
-    def _terms(self, columns: int) -> list[_Term]:
+    def _terms(self, columns: int) -> list[Term]:
         indices = _resolved(self.columns, columns, self)
-        return [(1.0, ((_DELTA, indices, (self.share,)),))]
+        return [(1.0, ((_table.DELTA, indices, (self.share,)),))]
 
     def to_config(self) -> dict[str, Any]:
         return {"kind": "Delta", "columns": list(self.columns), "share": self.share}
@@ -493,7 +325,7 @@ class Sum(_Composite):
 
     _symbol = " + "
 
-    def _terms(self, columns: int) -> list[_Term]:
+    def _terms(self, columns: int) -> list[Term]:
         return [term for part in self.parts for term in part._terms(columns)]
 
 
@@ -502,8 +334,8 @@ class Product(_Composite):
 
     _symbol = " * "
 
-    def _terms(self, columns: int) -> list[_Term]:
-        terms: list[_Term] = [(1.0, ())]
+    def _terms(self, columns: int) -> list[Term]:
+        terms: list[Term] = [(1.0, ())]
         for part in self.parts:
             terms = [
                 (variance * other, factors + more)

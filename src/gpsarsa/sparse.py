@@ -14,8 +14,6 @@ from gpsarsa._estimator import (
     NEEDS_NEXT,
     Estimator,
     Function,
-    check_kernel,
-    check_noise_variance,
     check_transitions,
     explain,
 )
@@ -83,14 +81,11 @@ class SparseGPSarsa(Estimator):
         prior_mean: float = 0.0,
         forgetting: float = 1.0,
     ) -> None:
-        self.kernel = check_kernel(kernel)
-        self.noise_variance = check_noise_variance(noise_variance)
+        super().__init__(kernel, noise_variance, noise, prior_mean)
         Z = check.rows(pseudo_inputs, "pseudo_inputs")
-        self.growth = check.one_of(growth, "growth", ("exact", "frozen", "streaming"))
-        self.weights = check.one_of(weights, "weights", ("fitc", "dtc"))
-        self.noise = check.one_of(noise, "noise", ("iid", "correlated"))
-        self.prior_mean = check.number(prior_mean, "prior_mean")
-        self.forgetting = check.fraction(forgetting, "forgetting")
+        self._growth = check.one_of(growth, "growth", ("exact", "frozen", "streaming"))
+        self._weights = check.one_of(weights, "weights", ("fitc", "dtc"))
+        self._forgetting = check.fraction(forgetting, "forgetting")
         if self.forgetting == 0.0:
             raise ValueError("forgetting = 0 would keep nothing; expected a number in (0, 1]")
         if self.growth == "frozen" and self.noise == "correlated":
@@ -371,6 +366,18 @@ class SparseGPSarsa(Estimator):
         With `streaming` growth it is the sum of the one-step predictive densities as they were.
         """
         return self._belief.log_evidence
+
+    @property
+    def growth(self) -> str:
+        return self._growth
+
+    @property
+    def weights(self) -> str:
+        return self._weights
+
+    @property
+    def forgetting(self) -> float:
+        return self._forgetting
 
     @property
     def pseudo_inputs(self) -> Array:
