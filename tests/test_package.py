@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -94,6 +95,14 @@ def test_only_the_first_run_compiles_and_each_function_once(tmp_path):
     assert not [line for line in first if line.startswith("many:")]
     second = run(COMPILED, NUMBA_CACHE_DIR=str(tmp_path)).split("\n")
     assert int(second[0]) == 0
+
+
+def test_the_code_in_the_readme_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (SOURCE.parents[1] / "README.md").read_text(), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})
 
 
 def test_the_version_is_one_number():

@@ -107,7 +107,7 @@ def absorb_one(
     row[0], row[1] = reward, discount
     delta, scratch, rewards, gamma, kappa = work[:1], work[1:], row[:1], row[1:2], row[2:]
     kernel_differences(
-        codes, values, Zt, n, x.reshape(1, d), following.reshape(1, d), gamma,
+        codes, values, Zt, n, np.expand_dims(x, 0), np.expand_dims(following, 0), gamma,
         delta, kappa, scratch,
     )  # fmt: skip
     answer, _ = absorb(
