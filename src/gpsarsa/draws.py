@@ -20,7 +20,6 @@ that were asked for before.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -93,7 +92,7 @@ class _PointwiseDraw:
     def __init__(self, kernel: KernelLike, columns: int, rng: np.random.Generator) -> None:
         self._basis = Basis(kernel, columns)
         self._w = np.zeros(0)
-        self._rng = rng.spawn(1)[0]
+        self._rng = rng
 
     def __call__(self, X: Array) -> Array:
         new = int(self._basis.append(X).sum())
@@ -101,6 +100,6 @@ class _PointwiseDraw:
         return np.asarray(self._basis.whiten(self._basis.kernel_rows(X)) @ self._w)
 
 
-def per_function(count: Any, rng: Any) -> list[np.random.Generator]:
-    """A generator of its own for each of `count` functions."""
-    return np.random.default_rng(rng).spawn(count)
+def per_function(count: int, rng: np.random.Generator) -> list[np.random.Generator]:
+    """A generator of its own for each of `count` functions, so that none depends on the others' calls."""
+    return [np.random.default_rng(int(seed)) for seed in rng.integers(2**63, size=count)]

@@ -219,10 +219,10 @@ class GPSarsa(Estimator):
         f(x) = f̃(x) + k_r(x)ᵀ (K_rr + Σ)⁻¹ (r − H f̃ − ε) with f̃ drawn from the prior and ε from the
         noise. `rng` is a seed or a numpy Generator.
         """
-        generators = per_function(check.count(n, "n"), rng)
+        count = check.count(n, "n")
         if self._columns is None:
             raise RuntimeError("sample needs the number of input columns: call fit or update first")
-        return [self._draw(generator) for generator in generators]
+        return [self._draw(own) for own in per_function(count, np.random.default_rng(rng))]
 
     def _draw(self, rng: np.random.Generator) -> Function:
         assert self._columns is not None

@@ -350,12 +350,12 @@ class SparseGPSarsa(Estimator):
         everywhere, away from the pseudo-inputs too: f(x) = f̃(x) + ψ(x)ᵀ(w − W f̃(Z)) with f̃ drawn
         from the prior and w from N(m, R). `rng` is a seed or a numpy Generator.
         """
-        generators = per_function(check.count(n, "n"), rng)
-        return [self._draw(generator) for generator in generators]
+        count, rng = check.count(n, "n"), np.random.default_rng(rng)
+        basis = self._basis.copy()  # the functions outlive later changes of the model
+        w = self._belief.draws(count, rng)
+        return [self._draw(basis, w[:, i], own) for i, own in enumerate(per_function(count, rng))]
 
-    def _draw(self, rng: np.random.Generator) -> Function:
-        basis = self._basis.copy()  # the function outlives later changes of the model
-        w = self._belief.draws(1, rng)[:, 0]
+    def _draw(self, basis: Basis, w: Array, rng: np.random.Generator) -> Function:
         prior = prior_draw(self.kernel, self._columns, rng)
         shift = w - basis.whiten(prior(basis.Z)[None])[0]
         return self._function(lambda X: prior(X) + basis.whiten(basis.kernel_rows(X)) @ shift)
