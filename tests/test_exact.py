@@ -8,7 +8,8 @@ from oracle import exact_posterior
 from problems import KERNELS, episode, pseudo_inputs, transitions
 from test_sparse import agrees, close
 
-from gpsarsa import GPSarsa, Transitions
+from gpsarsa import GPSarsa, SparseGPSarsa, Transitions
+from gpsarsa.kernels import RBF
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -76,3 +77,18 @@ def test_ten_identical_transitions_are_no_trouble(rng):
     mean, std = model.predict(t.inputs, return_std=True)
     np.testing.assert_allclose(mean, t.rewards, rtol=1e-4)
     assert std[0] == pytest.approx(np.sqrt(1e-7), rel=1e-2)
+
+
+def test_a_long_undiscounted_episode_ends_with_little_noise_left():
+    """With γ = 1 the terminal row's noise is known to σ²/n: small, but no breakdown."""
+    n = 1200
+    kernel, path = RBF(1.0, variance=1e-6), np.linspace(0, 30, n)[:, None]
+    rewards = np.random.default_rng(0).standard_normal(n)
+    t = Transitions.from_trajectory(path, rewards, 1.0, terminated=True)
+    model, batch = (GPSarsa(kernel, 1.0, noise="correlated") for _ in "ab")
+    X = np.linspace(0, 30, 7)[:, None]
+    close(model.update(t[:1000]).update(t[1000:]).predict(X), batch.fit(t).predict(X), rtol=1e-9)
+    Z = np.linspace(0, 30, 40)[:, None]
+    rows, whole = (SparseGPSarsa(kernel, 1.0, Z, noise="correlated") for _ in "ab")
+    close(rows.update(t).predict(X), whole.fit(t).predict(X), rtol=1e-9)
+    close(rows.log_evidence(), batch.log_evidence(), rtol=1e-3)

@@ -20,6 +20,8 @@ from gpsarsa.transitions import History, Transitions
 
 __all__ = ["GPSarsa"]
 
+EPS = float(np.finfo(np.float64).eps)
+
 
 class GPSarsa(Estimator):
     """Exact Gaussian-process SARSA.
@@ -100,7 +102,7 @@ class GPSarsa(Estimator):
                 k = np.zeros(len(self._W))
                 k[: n + i] = K[: n + i, i] + noise[: n + i, i]
                 variance = K[n + i, i] + noise[n + i, i]
-                least = 1e-3 * self.noise_variance
+                least = 4.0 * EPS * variance
                 if not append_inverse_row(self._W, k, variance, n + i, least) >= least:
                     raise ArithmeticError(
                         f"the rewards' covariance is not positive definite at row {i}: increase "
