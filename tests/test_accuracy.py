@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from oracle import sparse_posterior
 from problems import KERNELS, episode, pseudo_inputs
-from test_sparse import LEARN, close
+from test_sparse import LEARN, Cosine, close
 
 from gpsarsa import SparseGPSarsa, Transitions, kernels
 
@@ -228,3 +228,19 @@ def test_the_batch_is_the_same_whatever_the_block(rng, monkeypatch):
             close(model.fit(t).predict(X), expected.mean, rtol=1e-10)
             close(model.log_evidence(), expected.log_evidence, rtol=1e-10)
             assert math.isfinite(model.log_evidence())
+
+
+@pytest.mark.parametrize("noise", ["iid", "correlated"])
+@pytest.mark.parametrize("step", [0.0, 1e-12, 1e-9, 1e-6])
+def test_a_step_that_hardly_moves_is_no_breakdown(step, noise, rng):
+    """With γ = 1 and x′ close to x, κ and ψᵀψ are both lost in rounding."""
+    X = rng.standard_normal((40, 3))
+    t = Transitions(X, np.full(40, 0.1), X + step * rng.standard_normal((40, 3)), np.ones(40))
+    for kernel in (*KERNELS.values(), Cosine()):
+        Z = pseudo_inputs(rng, 6)
+        for size in (0, 1, 6):
+            for learn in LEARN.values():
+                model = learn(SparseGPSarsa(kernel, 1e-3, Z[:size], noise=noise), t)
+                mean, std = model.predict(X, return_std=True)
+                assert np.isfinite(mean).all()
+                assert np.isfinite(std).all()

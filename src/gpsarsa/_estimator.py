@@ -181,7 +181,8 @@ def check_transitions(value: Any, columns: int | None) -> Transitions:
 def explain(answer: int, where: str, names: dict[str, Any]) -> NoReturn:
     """Raise the error for an answer of the compiled loops, with the argument it speaks of."""
     if answer == OVERFLOW:
-        raise ValueError(f"rewards{where} = {names['reward']} overflows the posterior; rescale the rewards")
+        name = f"rewards{where}" if where else "reward"
+        raise ValueError(f"{name} = {names['reward']} overflows the posterior; rescale the rewards")
     if answer == INDEFINITE:
         raise ArithmeticError(LOST_DEFINITENESS)
     if answer == _step.OVEREXPLAINED:

@@ -16,7 +16,7 @@ __all__ = ["absorb", "absorb_one", "absorb_transitions"]
 OVEREXPLAINED, BAD_INPUT, BAD_NEXT_INPUT, BAD_REWARD, BAD_DISCOUNT = 3, 4, 5, 6, 7
 
 # entries of the array `settings`; the flags FITC and CORRELATED are 0 or 1
-SIGMA2, PRIOR_MEAN, FITC, CORRELATED, KEPT, SLACK = range(6)
+SIGMA2, PRIOR_MEAN, FITC, CORRELATED, KEPT, ROUNDING, SCALE = range(7)
 
 BLOCK = 16  # rows whose kernel differences are computed together
 
@@ -36,7 +36,7 @@ def absorb(W, m, R, c, scalars, settings, n, delta, kappa, rewards, gamma, start
         for j in range(n):
             tau -= psi[j] * psi[j]
         if tau < 0.0:
-            if tau < -settings[SLACK] * kappa[t]:
+            if tau < -settings[ROUNDING] * (kappa[t] + settings[SCALE]):
                 return OVEREXPLAINED, t
             tau = 0.0
         residuals[t] = tau

@@ -35,8 +35,9 @@ __all__ = ["Basis", "kernel_differences"]
 
 NOVELTY = 1e-10  # a pseudo-input whose conditional variance is below this share of its own is refused
 
-EPS = float(np.finfo(np.float64).eps)
+NOT_POSITIVE = "the kernel is not positive definite"
 
+EPS = float(np.finfo(np.float64).eps)
 
 SCRATCH = 4  # rows of scratch that `kernel_differences` needs
 
@@ -74,7 +75,7 @@ def kernel_differences(codes, values, Zt, n, X, following, gamma, delta, kappa, 
         for i in range(columns):
             other[i, 0] = following[t, i]
         kernel_row(codes, values, other, other.shape[1], X, t, kappa[t : t + 1], term, factor)
-        kappa[t] = (1.0 + g * g) * k - 2.0 * g * kappa[t]
+        kappa[t] = max((1.0 + g * g) * k - 2.0 * g * kappa[t], 0.0)
 
 
 class Basis:
@@ -92,7 +93,7 @@ class Basis:
         self.Zt = aligned((columns, 8))
         self.W = square(8)
         self._trace = 0.0  # of K_zz⁻¹ = WᵀW
-        self._largest = 0.0  # k(z, z)
+        self.scale = 0.0  # the largest k(z, z)
 
     def copy(self) -> Basis:
         return Basis.restored(self.kernel, self.Z, self.factor)
@@ -105,7 +106,7 @@ class Basis:
         self._reserve(M)
         self._Z[:M], self.Zt[:, :M], self.W[:M, :M] = Z, Z.T, W
         self.size = M
-        self._largest = float(np.max(_shaped(kernel.diag(Z), (M,), ".diag(A)"), initial=0.0))
+        self.scale = float(np.max(_shaped(kernel.diag(Z), (M,), ".diag(A)"), initial=0.0))
         self._measure()
         return self
 
@@ -128,8 +129,8 @@ class Basis:
 
     @property
     def rounding(self) -> float:
-        """By how much, relative to k(x, x), rounding can push τ below zero: eps · cond(K_zz)."""
-        return 100.0 * EPS * (1.0 + self._trace * self._largest)
+        """How much, relative to the prior variances, rounding can take off τ: eps · cond(K_zz)."""
+        return 100.0 * EPS * (1.0 + self._trace * self.scale)
 
     def _measure(self) -> None:
         self._trace = float(np.einsum("ij,ij->", self.factor, self.factor))
@@ -154,8 +155,11 @@ class Basis:
             g, Y = gamma[on], following[on]
             delta[on] -= g[:, None] * _shaped(k(Y, Z), (len(on), self.size), "(A, B)")
             pairs = [_shaped(k(X[i : i + 1], following[i : i + 1]), (1, 1), "(A, B)")[0, 0] for i in on]
-            kappa[on] += g * g * _shaped(k.diag(Y), g.shape, ".diag(A)") - 2.0 * g * np.array(pairs)
-        return delta, kappa
+            prior = kappa[on] + g * g * _shaped(k.diag(Y), g.shape, ".diag(A)")
+            kappa[on] = prior - 2.0 * g * np.array(pairs)
+            if (kappa[on] < -1e-8 * prior).any():
+                raise ArithmeticError("the variance of Q(x) − γ Q(x′) is negative: " + NOT_POSITIVE)
+        return delta, np.maximum(kappa, 0.0)
 
     def differences_by_block(
         self, X: Array, following: Array, gamma: Array
@@ -189,7 +193,7 @@ class Basis:
             row = int(np.argmin(left / prior))
             raise ArithmeticError(
                 f"the prior variance at X[{row}] is {prior[row]}, but the pseudo-inputs explain "
-                f"{prior[row] - left[row]}, more than rounding allows: the kernel is not positive definite"
+                f"{prior[row] - left[row]}, more than rounding allows: {NOT_POSITIVE}"
             )
         return np.maximum(left, 0.0)
 
@@ -233,7 +237,7 @@ class Basis:
                 self.Zt[:, M] = Z[i]
                 self.size += 1
                 self._trace += float(self.W[M] @ self.W[M])
-                self._largest = max(self._largest, float(variances[i]))
+                self.scale = max(self.scale, float(variances[i]))
 
     def truncate(self, size: int) -> None:
         """Drop the newest pseudo-inputs until `size` are left."""

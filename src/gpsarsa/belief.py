@@ -65,23 +65,25 @@ def condition(m, R, c, scalars, n, psi, r, tau, gamma, sigma2, correlated, start
     if explained < -1e-8 * norm:
         return INDEFINITE
     explained = max(explained, 0.0)
-    e = r - root * predicted
-    V = explained + tau + sigma2
+    e, noise = r - root * predicted, sigma2
     if correlated:
-        V += gamma * gamma * sigma2
+        noise = sigma2 + gamma * gamma * sigma2
         if not start:
             shared = 0.0
             for j in range(n):
                 shared += psi[j] * c[j]
                 q[j] += root * c[j]
-            V += 2.0 * root * shared + scalars[CARRY_VARIANCE] - sigma2
+            noise = scalars[CARRY_VARIANCE] + gamma * gamma * sigma2 + 2.0 * root * shared
             e -= scalars[CARRY_MEAN]
+    V = explained + tau + noise
+    if not V > 0.0:
+        return INDEFINITE
     log_density = -0.5 * (math.log(2.0 * math.pi * V) + e * e / V)
     gain, total = e / V, log_density
     for j in range(n):
         moved[j] = root * m[j] + q[j] * gain
-        total += 0.0 * moved[j]
-    if not (V > 0.0 and math.isfinite(total)):
+        total += 0.0 * moved[j]  # not finite if any entry is not
+    if not math.isfinite(total):
         return OVERFLOW
 
     if kept < 1.0:

@@ -202,6 +202,7 @@ class SparseGPSarsa(Estimator):
                 likelihood.correlated,
                 self.forgetting,
                 basis.rounding,
+                basis.scale,
             ]
         )
         return basis.W, belief.m, belief.R, belief.c, belief.scalars, settings, basis.size

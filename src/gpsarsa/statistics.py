@@ -49,7 +49,7 @@ class Refused(ArithmeticError):
 
 @compiled
 def _divide_by_noise(
-    Psi, r, kappa, gamma, starts, sigma2, fitc, correlated, slack, given, residuals, chain, before
+    Psi, r, kappa, gamma, starts, sigma2, fitc, correlated, rounding, scale, given, residuals, chain, before
 ):
     """Ψ ← L⁻¹Ψ, r ← L⁻¹r in place. Returns (answer, row, log|LLᵀ|).
 
@@ -63,7 +63,7 @@ def _divide_by_noise(
             tau = kappa[t]
             for j in range(row.shape[0]):
                 tau -= row[j] * row[j]
-            if tau < -slack * kappa[t]:
+            if tau < -rounding * (kappa[t] + scale):
                 return OVEREXPLAINED, t, 0.0
             residuals[t] = max(tau, 0.0)
         variance = sigma2 + (residuals[t] if fitc else 0.0)
@@ -124,7 +124,7 @@ class Statistics:
         """
         given = residuals is not None
         taus = residuals if residuals is not None else np.empty(len(transitions))
-        slack = basis.rounding
+        rounding, scale = basis.rounding, basis.scale
         X, rewards, following, discounts, all_starts = transitions._arrays
         for block, delta, kappa in basis.differences_by_block(X, following, discounts):
             Psi, gamma, starts = basis.whiten(delta), discounts[block], all_starts[block]
@@ -134,7 +134,7 @@ class Statistics:
                 starts[0] = True
             answer, row, log_det = _divide_by_noise(
                 Psi, r, kappa, gamma, starts, likelihood.noise_variance, likelihood.fitc,
-                likelihood.correlated, slack, given, taus[block], self._chain, self._before,
+                likelihood.correlated, rounding, scale, given, taus[block], self._chain, self._before,
             )  # fmt: skip
             if answer != DONE:
                 raise Refused(answer, block.start + row)
@@ -163,7 +163,8 @@ class Statistics:
         total.square = self.square + other.square
         total.log_det = self.log_det + other.log_det
         total.count = self.count + other.count
-        total._chain, total._before = other._chain.copy(), other._before.copy()
+        last = other if other.count else self
+        total._chain, total._before = last._chain.copy(), last._before.copy()
         return total
 
     def posterior(self, likelihood: Likelihood) -> Belief:
