@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import mpmath as mp
 import numpy as np
 import pytest
 from oracle import sparse_posterior
-from problems import KERNELS, episode, pseudo_inputs
+from problems import KERNELS, episode, pseudo_inputs, transitions
 from test_sparse import LEARN, Cosine, close
 
 from gpsarsa import SparseGPSarsa, Transitions, kernels
@@ -244,3 +245,26 @@ def test_a_step_that_hardly_moves_is_no_breakdown(step, noise, rng):
                 mean, std = model.predict(X, return_std=True)
                 assert np.isfinite(mean).all()
                 assert np.isfinite(std).all()
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-100, 1e100, 1e150])
+@pytest.mark.parametrize("noise", ["iid", "correlated"])
+def test_the_unit_of_the_rewards_does_not_matter(scale, noise, rng):
+    t, Z, X = transitions(rng), pseudo_inputs(rng, 9), pseudo_inputs(rng, 5)
+    scaled = Transitions(t.inputs, t.rewards * scale, t.next_inputs, t.discounts, t.starts)
+    for learn, growth in itertools.product(LEARN.values(), ("exact", "streaming")):
+        plain, large = (
+            SparseGPSarsa(
+                kernels.RBF(1.1, variance=s**2), 0.1 * s**2, Z, growth=growth, noise=noise, prior_mean=2 * s
+            )
+            for s in (1.0, scale)
+        )
+        for model, rows in ((plain, t), (large, scaled)):
+            learn(model, rows)
+            model.remove_pseudo_inputs([1])
+            model.add_pseudo_inputs(X[:2])
+        (mean, std), (mean_large, std_large) = (m.predict(X, return_std=True) for m in (plain, large))
+        close(mean_large / scale, mean, rtol=1e-12)
+        close(std_large / scale, std, rtol=1e-12)
+        evidence = plain.log_evidence() - len(t) * math.log(scale)
+        close(large.log_evidence(), evidence, rtol=1e-12)

@@ -92,11 +92,11 @@ def condition(m, R, c, scalars, n, psi, r, tau, gamma, sigma2, correlated, start
     for j in range(n):
         m[j] = moved[j]
     if correlated:
-        shared_variance = gamma * sigma2
+        passed_on = gamma * sigma2 / V  # a ratio first: σ⁴ may leave the range of a double
         for j in range(n):
-            c[j] = shared_variance * q[j] / V
-        scalars[CARRY_MEAN] = -shared_variance * gain
-        scalars[CARRY_VARIANCE] = sigma2 - shared_variance * shared_variance / V
+            c[j] = passed_on * q[j]
+        scalars[CARRY_MEAN] = -passed_on * e
+        scalars[CARRY_VARIANCE] = sigma2 - gamma * sigma2 * passed_on
     scalars[LOG_EVIDENCE] += log_density
     return DONE
 
