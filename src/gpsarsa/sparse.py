@@ -8,7 +8,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from gpsarsa import _step
 from gpsarsa import _validation as check
 from gpsarsa._estimator import (
     NEEDS_NEXT,
@@ -18,6 +17,7 @@ from gpsarsa._estimator import (
     explain,
 )
 from gpsarsa._linalg import blocked
+from gpsarsa._step import absorb, absorb_one, absorb_transitions
 from gpsarsa._validation import Array
 from gpsarsa.basis import Basis
 from gpsarsa.belief import CARRY_VARIANCE, DONE, Belief
@@ -167,23 +167,25 @@ class SparseGPSarsa(Estimator):
         Without any pseudo-inputs the posterior stays the prior, and with `streaming` growth the
         transition is gone.
         """
-        table = self._basis.table
-        if table is None:
-            return super().observe(x, reward, x_next, discount, start)
+        if self._hot is None:
+            basis = self._basis
+            if basis.table is None:
+                return super().observe(x, reward, x_next, discount, start)
+            state = self._compiled_state(basis, self._belief)
+            self._hot = (*basis.table, basis.Zt, *state, self._last)
         x = self._ready(x, "x")
         if type(reward) is not float:
             reward = check.number(reward, "reward")
         if type(discount) is not float:
             discount = check.discount(discount, "discount")
-        if x_next is None and discount > 0.0:
+        if discount == 0.0:
+            x_next = x
+        elif x_next is None:
             raise ValueError(NEEDS_NEXT.format(discount))
-        x_next = self._ready(x_next, "x_next") if discount != 0.0 else x
-        if self._hot is None:
-            basis = self._basis
-            self._hot = (*table, basis.Zt, *self._compiled_state(basis, self._belief), self._last)
-        answer = _step.absorb_one(
-            *self._hot, x, reward, x_next, discount, -1 if start is None else int(bool(start))
-        )
+        else:
+            x_next = self._ready(x_next, "x_next")
+        begins = -1 if start is None else int(bool(start))
+        answer = absorb_one(*self._hot, x, reward, x_next, discount, begins)
         if answer != DONE:
             explain(answer, "", {"x": x, "reward": reward, "x_next": x_next, "discount": discount})
         if self._history is not None:
@@ -240,7 +242,7 @@ class SparseGPSarsa(Estimator):
         residuals = np.empty(len(t))
         state = self._compiled_state(basis, belief)
         if basis.table is not None:
-            answer, row = _step.absorb_transitions(
+            answer, row = absorb_transitions(
                 *basis.table, basis.Zt, *state, X, rewards, following, gamma, starts, residuals
             )
             if answer != DONE:
@@ -251,7 +253,7 @@ class SparseGPSarsa(Estimator):
             padded[:, : basis.size] = delta
             scratch = np.zeros((len(delta) + 2, padded.shape[1]))
             rows = rewards[block], gamma[block], starts[block], residuals[block]
-            answer, row = _step.absorb(*state, padded, kappa, *rows, scratch)
+            answer, row = absorb(*state, padded, kappa, *rows, scratch)
             if answer != DONE:
                 self._explain(answer, block.start + row, t)
         return residuals

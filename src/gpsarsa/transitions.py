@@ -184,9 +184,11 @@ class History:
         return self._records[: self._size]
 
     def append_record(self, record: Array) -> None:
-        if self._size == len(self._records):
+        try:
+            self._records[self._size] = record
+        except IndexError:
             self._reserve(self._size + 1)
-        self._records[self._size] = record
+            self._records[self._size] = record
         self._size += 1
 
     def append(self, t: Transitions, residuals: Array) -> None:
