@@ -295,8 +295,8 @@ def test_partitioned_inversion_lemma(seed):
     W[: t - 1, : t - 1] = inv(np.linalg.cholesky(K))
     column = np.zeros(len(W))
     column[: t - 1] = k_t
-    rho = append_inverse_row(W, column, k_tt, t - 1, 0.0)
-    assert rho == pytest.approx(s_t, rel=TIGHT)
+    assert append_inverse_row(W, column, k_tt, t - 1, 0.0, 0.0)
+    assert W[t - 1, t - 1] ** -2 == pytest.approx(s_t, rel=TIGHT)
     assert agree(W[:t, :t].T @ W[:t, :t], lemma)
 
 

@@ -14,7 +14,7 @@ from gpsarsa import _validation as check
 from gpsarsa._validation import Array
 from gpsarsa.belief import INDEFINITE, LOST_DEFINITENESS, OVERFLOW
 from gpsarsa.checkpoint import CheckpointError
-from gpsarsa.kernels import Kernel, KernelLike
+from gpsarsa.kernels import Kernel, KernelLike, is_built_in
 from gpsarsa.transitions import Transitions
 
 __all__ = ["Estimator", "explain"]
@@ -31,9 +31,7 @@ class Estimator:
     _columns: int | None
 
     def __init__(self, kernel: KernelLike, noise_variance: float, noise: str, prior_mean: float) -> None:
-        if isinstance(kernel, type) or not isinstance(kernel, KernelLike):
-            raise TypeError(f"kernel = {kernel!r}; expected a kernel, or an object with __call__ and diag")
-        self._kernel = kernel
+        self._kernel = _checked_kernel(kernel)
         self._noise_variance = check.positive(noise_variance, "noise_variance")
         if not np.isfinite(1.0 / self._noise_variance):
             raise ValueError(f"noise_variance = {noise_variance} is too small: its inverse overflows")
@@ -100,8 +98,10 @@ class Estimator:
         x_next = check.vector(x_next, "x_next", len(x)) if discount > 0.0 else x
         if start is None:
             last, last_discount = self._newest()
-            start = last_discount == 0.0 or not np.array_equal(x, last)
-        return self.update(Transitions(x[None], [reward], x_next[None], [discount], [bool(start)]))
+            begins = last_discount == 0.0 or not np.array_equal(x, last)
+        else:
+            begins = check.flag(start, "start")
+        return self.update(Transitions(x[None], [reward], x_next[None], [discount], [begins]))
 
     # -- asking -------------------------------------------------------------------------------
 
@@ -121,11 +121,14 @@ class Estimator:
         mean = mean + self.prior_mean
         return (mean, np.sqrt(variance)) if return_std else mean
 
-    def _function(self, correction: Callable[[Array], Array]) -> Function:
-        """A drawn function as the user sees it: checked inputs, prior mean added."""
+    def _function(self, centred: Callable[[Array], Array]) -> Function:
+        """A drawn function as the user sees it: checked inputs, block by block, prior mean added."""
+        columns, prior_mean = self._columns, self._prior_mean
 
         def function(X: Any) -> Array:
-            return correction(check.rows(X, "X", self._columns)) + self.prior_mean
+            X = check.rows(X, "X", columns)
+            values = [centred(X[lo : lo + 512]) for lo in range(0, len(X), 512)]
+            return np.concatenate([np.zeros(0), *values]) + prior_mean
 
         return function
 
@@ -146,13 +149,15 @@ class Estimator:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one safetensors file, atomically; `load` goes on bit for bit."""
         arrays, content = self._state()
-        described = self.kernel.to_config() if isinstance(self.kernel, Kernel) else None
+        described = self.kernel.to_config() if is_built_in(self.kernel) else None  # type: ignore[attr-defined]
         content |= {"estimator": type(self).__name__, "kernel": described}
         checkpoint.write(path, arrays, content)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], kernel: KernelLike | None = None) -> Self:
         """Read a model back. A model with a kernel of the user's own needs that `kernel` again."""
+        if kernel is not None:
+            _checked_kernel(kernel)
         arrays, content = checkpoint.read(path)
         if content.get("estimator") != cls.__name__:
             raise CheckpointError(f"{path} holds a {content.get('estimator')}, not a {cls.__name__}")
@@ -168,6 +173,12 @@ class Estimator:
             raise
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise CheckpointError(f"{path} does not describe a {cls.__name__}: {error}") from error
+
+
+def _checked_kernel(kernel: Any) -> KernelLike:
+    if isinstance(kernel, type) or not isinstance(kernel, KernelLike):
+        raise TypeError(f"kernel = {kernel!r}; expected a kernel, or an object with __call__ and diag")
+    return kernel
 
 
 def check_transitions(value: Any, columns: int | None) -> Transitions:

@@ -1,14 +1,14 @@
 """Compiled loops over triangular and symmetric matrices, nothing else.
 
 Matrices live in square C-ordered buffers larger than what they hold, so that they can grow in
-place. Every loop takes four rows at a time and therefore runs to `blocked(n)`, the next multiple
-of four; it relies on two conventions:
+place. The products take four rows at a time and therefore run to `blocked(n)`, the next multiple
+of four; they rely on two conventions:
 
 - beyond the n-th row and column a buffer holds zeros, and vectors are zero beyond entry n;
 - a symmetric matrix is kept in its lower triangle and in the 4 x 4 blocks on its diagonal, a
   lower triangular one has zeros above its diagonal.
 
-Four rows share each load of the vector, which is what makes these loops faster than bare BLAS
+Four rows share each load of the vector, which is what makes them faster than bare BLAS
 calls on matrices that fit the cache. `fastmath` allows reassociation and contraction only, so that
 NaN and infinity keep their meaning.
 """
@@ -24,6 +24,8 @@ from numba import njit
 from gpsarsa._validation import Array
 
 ROWS = 4  # rows that one pass of a loop takes
+
+EPS = float(np.finfo(np.float64).eps)
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,26 +116,30 @@ def lower_transposed_times(W, x, n, out):
 
 
 @compiled
-def append_inverse_row(W, k, variance, n, least):
+def append_inverse_row(W, k, variance, n, least, scale):
     """Extend W = L⁻¹ of a covariance K = L Lᵀ by a variable with covariances k and `variance`.
 
-    ℓ = W k, ρ = variance − ℓᵀℓ, W ← [[W, 0], [−ℓᵀW/√ρ, 1/√ρ]]. Returns ρ; where it is below
-    `least`, W stays as it is.
+    ℓ = W k, ρ = variance − ℓᵀℓ, g = Wᵀℓ = K⁻¹k, W ← [[W, 0], [−gᵀ/√ρ, 1/√ρ]]. Returns whether ρ is
+    large enough: at least `least`, and well above what rounding in K can make of nothing, which is
+    eps (1 + Σ|g|)² times the `scale` of K's entries. Where it is not, W stays as it is.
     """
     work = np.empty((2, blocked(n)))
-    ell, row = work[0], work[1]
+    ell, g = work[0], work[1]
     lower_times(W, k.reshape(1, -1), n, work[:1])
     rho = variance
     for j in range(n):
         rho -= ell[j] * ell[j]
-    if not rho >= least:
-        return rho
-    inverse_root = 1.0 / np.sqrt(rho)
-    lower_transposed_times(W, ell, n, row)
+    lower_transposed_times(W, ell, n, g)
+    weight = 1.0
     for j in range(n):
-        W[n, j] = -row[j] * inverse_root
+        weight += abs(g[j])
+    if not (rho > 0.0 and rho >= least and rho >= 100.0 * EPS * weight * weight * scale):
+        return False
+    inverse_root = 1.0 / np.sqrt(rho)
+    for j in range(n):
+        W[n, j] = -g[j] * inverse_root
     W[n, n] = inverse_root
-    return rho
+    return True
 
 
 @compiled

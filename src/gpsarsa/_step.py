@@ -57,7 +57,7 @@ def absorb_transitions(
 ):  # fmt: skip
     """`absorb` for built-in kernels, straight from the transitions."""
     rows = X.shape[0]
-    step = min(BLOCK, rows)
+    step = max(min(BLOCK, rows), 1)
     work = np.zeros((2 * step + SCRATCH, blocked(n + 1)))
     delta, scratch = work[:step], work[step:]
     for lo in range(0, rows, step):

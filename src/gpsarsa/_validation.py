@@ -98,6 +98,13 @@ def flags(value: Any, name: str, length: int) -> NDArray[np.bool_]:
     return raw.astype(np.bool_)
 
 
+def flag(value: Any, name: str) -> bool:
+    """True or False; 0 and 1 are taken for them."""
+    if isinstance(value, bool | np.bool_ | int | np.integer) and value in (0, 1):
+        return bool(value)
+    raise TypeError(f"{name} = {value!r}; expected True or False")
+
+
 def number(value: Any, name: str) -> float:
     """One finite real number."""
     if isinstance(value, str | bytes) or (not isinstance(value, float | int) and np.ndim(value) != 0):

@@ -13,13 +13,13 @@ A new z appends a row to W, a removed one leaves by Givens rotations; either cos
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dtrmm
 
 from gpsarsa._linalg import (
+    EPS,
     aligned,
     append_inverse_row,
     compiled,
@@ -29,15 +29,13 @@ from gpsarsa._linalg import (
 )
 from gpsarsa._table import Table, kernel_matrix, kernel_row
 from gpsarsa._validation import Array
-from gpsarsa.kernels import Kernel, KernelLike
+from gpsarsa.kernels import KernelLike, diagonal, is_built_in, matrix
 
 __all__ = ["Basis", "kernel_differences"]
 
 NOVELTY = 1e-10  # a pseudo-input whose conditional variance is below this share of its own is refused
 
-NOT_POSITIVE = "the kernel is not positive definite"
-
-EPS = float(np.finfo(np.float64).eps)
+NOT_POSITIVE = "the kernel is not positive definite, or the pseudo-inputs lie too close together for it"
 
 SCRATCH = 4  # rows of scratch that `kernel_differences` needs
 
@@ -75,7 +73,8 @@ def kernel_differences(codes, values, Zt, n, X, following, gamma, delta, kappa, 
         for i in range(columns):
             other[i, 0] = following[t, i]
         kernel_row(codes, values, other, other.shape[1], X, t, kappa[t : t + 1], term, factor)
-        kappa[t] = max((1.0 + g * g) * k - 2.0 * g * kappa[t], 0.0)
+        # κ = (1 − γ)² k(x, x) + 2γ (k(x, x) − k(x, x′)), which keeps its digits where x′ is near x
+        kappa[t] = (1.0 - g) * (1.0 - g) * k + 2.0 * g * max(k - kappa[t], 0.0)
 
 
 class Basis:
@@ -88,7 +87,8 @@ class Basis:
         self.kernel = kernel
         self.columns = columns
         self.size = 0
-        self.table: Table | None = kernel.table(columns) if isinstance(kernel, Kernel) else None
+        # None for a kernel of the user's own
+        self.table: Table | None = kernel.table(columns) if is_built_in(kernel) else None  # type: ignore[attr-defined]
         self._Z = np.zeros((8, columns))
         self.Zt = aligned((columns, 8))
         self.W = square(8)
@@ -106,7 +106,7 @@ class Basis:
         self._reserve(M)
         self._Z[:M], self.Zt[:, :M], self.W[:M, :M] = Z, Z.T, W
         self.size = M
-        self.scale = float(np.max(_shaped(kernel.diag(Z), (M,), ".diag(A)"), initial=0.0))
+        self.scale = float(np.max(diagonal(kernel, Z), initial=0.0))
         self._measure()
         return self
 
@@ -127,10 +127,19 @@ class Basis:
         """The paper's A = K_zz⁻¹ = WᵀW."""
         return self.factor.T @ self.factor
 
+    def unwhiten(self, m: Array) -> Array:
+        """Wᵀ m"""
+        return np.asarray(self.factor.T @ m)
+
+    def sandwich(self, R: Array) -> Array:
+        """Wᵀ R W"""
+        return np.asarray(self.factor.T @ R @ self.factor)
+
     @property
     def rounding(self) -> float:
-        """How much, relative to the prior variances, rounding can take off τ: eps · cond(K_zz)."""
-        return 100.0 * EPS * (1.0 + self._trace * self.scale)
+        """How much, relative to the prior variances, rounding can take off τ: eps · cond(K_zz), but
+        never a share of them that matters."""
+        return min(100.0 * EPS * (1.0 + self._trace * self.scale), 1e-3)
 
     def _measure(self) -> None:
         self._trace = float(np.einsum("ij,ij->", self.factor, self.factor))
@@ -148,14 +157,13 @@ class Basis:
             kernel_differences(*self.table, self.Zt, self.size, X, following, gamma, delta, kappa, scratch)
             return delta, kappa
         k, Z = self.kernel, self.Z
-        delta[:] = _shaped(k(X, Z), delta.shape, "(A, B)")
-        kappa[:] = _shaped(k.diag(X), kappa.shape, ".diag(A)")
+        delta[:], kappa[:] = matrix(k, X, Z), diagonal(k, X)
         on = np.flatnonzero(gamma)
         if len(on):
             g, Y = gamma[on], following[on]
-            delta[on] -= g[:, None] * _shaped(k(Y, Z), (len(on), self.size), "(A, B)")
-            pairs = [_shaped(k(X[i : i + 1], following[i : i + 1]), (1, 1), "(A, B)")[0, 0] for i in on]
-            prior = kappa[on] + g * g * _shaped(k.diag(Y), g.shape, ".diag(A)")
+            delta[on] -= g[:, None] * matrix(k, Y, Z)
+            prior = kappa[on] + g * g * diagonal(k, Y)
+            pairs = [matrix(k, X[i : i + 1], following[i : i + 1])[0, 0] for i in on]
             kappa[on] = prior - 2.0 * g * np.array(pairs)
             if (kappa[on] < -1e-8 * prior).any():
                 raise ArithmeticError("the variance of Q(x) − γ Q(x′) is negative: " + NOT_POSITIVE)
@@ -174,7 +182,7 @@ class Basis:
     def kernel_rows(self, X: Array) -> Array:
         """k(X, Z)"""
         if self.table is None:
-            return _shaped(self.kernel(X, self.Z), (len(X), self.size), "(A, B)")
+            return matrix(self.kernel, X, self.Z)
         out = np.empty((len(X), self.size))
         kernel_matrix(*self.table, self.Zt, self.size, X, out)
         return out
@@ -185,14 +193,17 @@ class Basis:
             return delta
         return dtrmm(1.0, self.W.T, delta.T, trans_a=1, overwrite_b=1).T
 
-    def unexplained(self, X: Array, Psi: Array) -> Array:
-        """k(x, x) − ψᵀψ ≥ 0 for each row, ψ = W k(Z, x): the prior variance that Z leaves."""
-        prior = _shaped(self.kernel.diag(X), (len(X),), ".diag(A)")
+    def unexplained(self, X: Array, Psi: Array, first: int = 0) -> Array:
+        """k(x, x) − ψᵀψ ≥ 0 for each row, ψ = W k(Z, x): the prior variance that Z leaves.
+
+        `first` is the number of the first row, for the error message.
+        """
+        prior = diagonal(self.kernel, X)
         left = prior - np.einsum("ij,ij->i", Psi, Psi)
         if (left < -self.rounding * prior).any():
             row = int(np.argmin(left / prior))
             raise ArithmeticError(
-                f"the prior variance at X[{row}] is {prior[row]}, but the pseudo-inputs explain "
+                f"the prior variance at X[{first + row}] is {prior[row]}, but the pseudo-inputs explain "
                 f"{prior[row] - left[row]}, more than rounding allows: {NOT_POSITIVE}"
             )
         return np.maximum(left, 0.0)
@@ -212,10 +223,11 @@ class Basis:
         """Admit each row of Z that the ones before do not already determine.
 
         ℓ = W k(Z, z), ρ = k(z, z) − ℓᵀℓ, W ← [[W, 0], [−ℓᵀW/√ρ, 1/√ρ]]; a z with
-        ρ < 1e-10 k(z, z) is refused, since K_zz would be singular in double precision.
+        ρ < 1e-10 k(z, z), or with a ρ that is lost in rounding, is refused: K_zz would be singular in
+        double precision.
         """
         admitted = np.zeros(len(Z), dtype=np.bool_)
-        variances = _shaped(self.kernel.diag(Z), (len(Z),), ".diag(A)")
+        variances = diagonal(self.kernel, Z)
         before = self.size
         try:
             self._admit(Z, variances, admitted)
@@ -230,14 +242,14 @@ class Basis:
             self._reserve(M + 1)
             k = np.zeros(len(self.W))
             k[:M] = self.kernel_rows(Z[i : i + 1])[0]
-            least = NOVELTY * variances[i]
-            admitted[i] = append_inverse_row(self.W, k, variances[i], M, least) >= least
+            scale = max(self.scale, float(variances[i]))
+            admitted[i] = append_inverse_row(self.W, k, variances[i], M, NOVELTY * variances[i], scale)
             if admitted[i]:
                 self._Z[M] = Z[i]
                 self.Zt[:, M] = Z[i]
                 self.size += 1
                 self._trace += float(self.W[M] @ self.W[M])
-                self.scale = max(self.scale, float(variances[i]))
+                self.scale = scale
 
     def truncate(self, size: int) -> None:
         """Drop the newest pseudo-inputs until `size` are left."""
@@ -264,13 +276,3 @@ class Basis:
             Z = self.Z
             self._Z, self.Zt = np.zeros((len(self.W), self.columns)), aligned((self.columns, len(self.W)))
             self._Z[: len(Z)], self.Zt[:, : len(Z)] = Z, Z.T
-
-
-def _shaped(values: Any, shape: tuple[int, ...], call: str) -> Array:
-    """The answer of a user's own kernel, checked."""
-    array = np.asarray(values, dtype=np.float64)
-    if array.shape != shape:
-        raise ValueError(f"kernel{call} returned shape {array.shape}; expected {shape}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"kernel{call} returned NaN or infinity; expected finite numbers")
-    return array

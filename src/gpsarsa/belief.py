@@ -38,6 +38,12 @@ DONE, OVERFLOW, INDEFINITE = 0, 1, 2
 CARRY_MEAN, CARRY_VARIANCE, LOG_EVIDENCE = 0, 1, 2  # entries of Belief.scalars
 
 
+LOST_DEFINITENESS = (
+    "the posterior covariance has lost its positive definiteness; the noise variance is too small "
+    "for double precision with these pseudo-inputs: increase noise_variance or use fewer of them"
+)
+
+
 @compiled
 def condition(m, R, c, scalars, n, psi, r, tau, gamma, sigma2, correlated, start, kept, q, moved):
     """Take in one transition; nothing is written unless the answer is DONE.
@@ -193,12 +199,21 @@ class Belief:
 
     def extend(self, count: int) -> None:
         """Add dimensions that nothing has been observed about: prior N(0, 1), no covariance."""
-        old, self.size = self.size, self.size + count
-        # room up to whole groups of rows, as the compiled loops expect
-        self.m, self.c = (enlarged(v, blocked(self.size)) for v in (self.m, self.c))
-        self.R = enlarged(self.R, self.size)
-        new = np.arange(old, self.size)
+        self.reserve(self.size + count)
+        new = np.arange(self.size, self.size + count)
         self.R[new, new] = 1.0
+        self.size += count
+
+    def reserve(self, size: int) -> None:
+        """Make room for `size` dimensions, up to whole groups of rows, as the compiled loops expect."""
+        self.m, self.c = (enlarged(v, blocked(size)) for v in (self.m, self.c))
+        self.R = enlarged(self.R, size)
+
+    def truncate(self, size: int) -> None:
+        """Drop the newest dimensions, of which nothing has been observed yet."""
+        self.R[size : self.size], self.R[:, size : self.size] = 0.0, 0.0
+        self.m[size : self.size], self.c[size : self.size] = 0.0, 0.0
+        self.size = size
 
     def border(self, cross: Array, corner: Array, moment: Array) -> None:
         """Add dimensions that past transitions inform: s = cross, S_kk = corner, v_k = moment.
@@ -247,9 +262,3 @@ class Belief:
         rotate_vector(self.c, index, M, cosines, sines)
         rotate_symmetric(self.R, index, M, cosines, sines)
         self.size = M - 1
-
-
-LOST_DEFINITENESS = (
-    "the posterior covariance has lost its positive definiteness; the noise variance is too small "
-    "for double precision with these pseudo-inputs: increase noise_variance or use fewer of them"
-)

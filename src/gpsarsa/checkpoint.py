@@ -8,10 +8,12 @@ sees the old one or the new one and never half of either.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,7 +37,7 @@ class CheckpointError(ValueError):
 
 def write(path: str | os.PathLike[str], arrays: Arrays, content: Mapping[str, Any]) -> None:
     """Write arrays and a JSON document to one file, atomically."""
-    target = Path(path)
+    target = Path(os.path.realpath(path))  # a link stays a link
     tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     document = json.dumps(content, allow_nan=False)
     header = {
@@ -51,6 +53,8 @@ def write(path: str | os.PathLike[str], arrays: Arrays, content: Mapping[str, An
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        if target.exists():
+            shutil.copymode(target, temporary)
         os.replace(temporary, target)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -107,8 +111,8 @@ def _checksum(arrays: Arrays, document: str) -> str:
 
 def _sync_folder(folder: Path) -> None:
     """Make the rename itself survive a power cut, where the system can."""
-    if hasattr(os, "O_DIRECTORY"):
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:

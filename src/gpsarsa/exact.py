@@ -12,15 +12,13 @@ from scipy.linalg.lapack import dpotrf, dtrtri
 
 from gpsarsa import _validation as check
 from gpsarsa._estimator import Estimator, Function, check_transitions
-from gpsarsa._linalg import append_inverse_row, enlarged, square
+from gpsarsa._linalg import EPS, append_inverse_row, enlarged, square
 from gpsarsa._validation import Array
 from gpsarsa.draws import per_function, prior_draw
-from gpsarsa.kernels import KernelLike
+from gpsarsa.kernels import KernelLike, diagonal, matrix
 from gpsarsa.transitions import History, Transitions
 
 __all__ = ["GPSarsa"]
-
-EPS = float(np.finfo(np.float64).eps)
 
 
 class GPSarsa(Estimator):
@@ -102,8 +100,7 @@ class GPSarsa(Estimator):
                 k = np.zeros(len(self._W))
                 k[: n + i] = K[: n + i, i] + noise[: n + i, i]
                 variance = K[n + i, i] + noise[n + i, i]
-                least = 4.0 * EPS * variance
-                if not append_inverse_row(self._W, k, variance, n + i, least) >= least:
+                if not append_inverse_row(self._W, k, variance, n + i, 4.0 * EPS * variance, 0.0):
                     raise ArithmeticError(
                         f"the rewards' covariance is not positive definite at row {i}: increase "
                         "noise_variance, or check that the kernel is positive definite"
@@ -155,8 +152,8 @@ class GPSarsa(Estimator):
 
     def _cross(self, t: Transitions, X: Array) -> Array:
         """k_r(X): prior covariances of the noiseless rewards with Q at the rows of X."""
-        ahead = np.asarray(self.kernel(t._next_inputs, X), dtype=np.float64)
-        return np.asarray(self.kernel(t._inputs, X), dtype=np.float64) - t.discounts[:, None] * ahead
+        ahead = matrix(self.kernel, t._next_inputs, X)
+        return matrix(self.kernel, t._inputs, X) - t.discounts[:, None] * ahead
 
     def _noise_covariance(self, t: Transitions, first: int = 0) -> Array:
         """Columns `first`… of Σ: σ²I, or tridiagonal σ²HHᵀ within episodes."""
@@ -194,7 +191,7 @@ class GPSarsa(Estimator):
         return mean, variance
 
     def _left(self, X: Array, V: Array) -> Array:
-        prior = np.asarray(self.kernel.diag(X), dtype=np.float64)
+        prior = diagonal(self.kernel, X)
         left = prior - np.einsum("ij,ij->j", V, V)
         if (left < -1e-6 * prior).any():
             raise ArithmeticError(
@@ -205,7 +202,7 @@ class GPSarsa(Estimator):
 
     def _covariance(self, X: Array) -> tuple[Array, Array]:
         V = self._features(X)
-        covariance = np.asarray(self.kernel(X, X), dtype=np.float64) - V.T @ V
+        covariance = matrix(self.kernel, X, X) - V.T @ V
         np.fill_diagonal(covariance, self._left(X, V))
         return self._y @ V, 0.5 * (covariance + covariance.T)
 

@@ -41,6 +41,34 @@ class KernelLike(Protocol):
     def diag(self, A: Array) -> Array: ...
 
 
+def answer(values: Any, shape: tuple[int, ...], call: str) -> Array:
+    """What a kernel of the user's own answered to `call`, checked and copied."""
+    raw = np.asarray(values)
+    if raw.dtype.kind not in "fiub":
+        raise TypeError(f"kernel{call} returned dtype {raw.dtype}; expected real numbers")
+    if raw.shape != shape:
+        raise ValueError(f"kernel{call} returned shape {raw.shape}; expected {shape}")
+    array = np.array(raw, dtype=np.float64, order="C")
+    if not np.isfinite(array).all():
+        raise ValueError(f"kernel{call} returned NaN or infinity; expected finite numbers")
+    return array
+
+
+def matrix(kernel: KernelLike, A: Array, B: Array) -> Array:
+    """k(A, B), checked."""
+    return answer(kernel(A, B), (len(A), len(B)), "(A, B)")
+
+
+def diagonal(kernel: KernelLike, A: Array) -> Array:
+    """k.diag(A), checked."""
+    return answer(kernel.diag(A), (len(A),), ".diag(A)")
+
+
+def is_built_in(kernel: Any) -> bool:
+    """Whether the flat table says all about the kernel; a subclass may well do something else."""
+    return type(kernel) in _KINDS.values()
+
+
 class Kernel:
     """A covariance function built from the base kernels of this module."""
 
@@ -70,6 +98,11 @@ class Kernel:
     def __hash__(self) -> int:
         return hash(repr(self))
 
+    def __reduce__(self) -> Any:
+        if is_built_in(self):
+            return Kernel.from_config, (self.to_config(),)
+        return super().__reduce__()
+
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(
             f"a kernel does not change; make a new one with the {name} you want, or use with_parameters"
@@ -90,7 +123,10 @@ class Kernel:
 
     def table(self, columns: int) -> Table:
         """The kernel over inputs of that many columns, for the compiled loops."""
-        return write_table(self._terms(columns))
+        codes, values = write_table(self._terms(columns))
+        if not (np.isfinite(values).all() and values[0] > 0.0):
+            raise ValueError(f"{self!r} has variance {values[0]}; expected a finite number above 0")
+        return codes, values
 
     def spectral_terms(self, columns: int) -> list[SpectralTerm]:
         """The kernel as a sum of products, in the form from which functions are drawn."""
@@ -121,6 +157,8 @@ class Kernel:
             return _KINDS[options.pop("kind")]._from_options(options)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a description of a kernel: {config!r}") from error
+        except RecursionError:
+            raise ValueError("not a description of a kernel: it is nested too deeply") from None
 
     @classmethod
     def _from_options(cls, options: dict[str, Any]) -> Kernel:
@@ -144,6 +182,8 @@ _DEGREES = {_table.RBF: 0, _table.MATERN32: 3, _table.MATERN52: 5}
 
 
 def _column_indices(columns: Any) -> tuple[int, ...]:
+    if np.ndim(columns) > 1 or not (isinstance(columns, int | np.integer) or np.iterable(columns)):
+        raise TypeError(f"columns = {columns!r}; expected a whole number or a list of them")
     indices = (columns,) if isinstance(columns, int | np.integer) else tuple(columns)
     if not indices:
         raise ValueError("columns is empty; expected at least one column index")
@@ -159,7 +199,10 @@ def _resolved(indices: tuple[int, ...], columns: int, kernel: Kernel) -> tuple[i
     for index in indices:
         if not -columns <= index < columns:
             raise ValueError(f"{kernel!r} reads column {index}, but the inputs have {columns} columns")
-    return tuple(index % columns for index in indices)
+    resolved = tuple(index % columns for index in indices)
+    if len(set(resolved)) < len(resolved):
+        raise ValueError(f"{kernel!r} names a column twice in inputs of {columns} columns")
+    return resolved
 
 
 class _Stationary(Kernel):
@@ -277,7 +320,7 @@ class _Composite(Kernel):
     _symbol: ClassVar[str]
 
     def __init__(self, *parts: Kernel) -> None:
-        if not parts or not all(isinstance(part, Kernel) for part in parts):
+        if not parts or not all(is_built_in(part) for part in parts):
             raise TypeError(f"{type(self).__name__} combines kernels of this module, got {parts!r}")
         flat: list[Kernel] = []
         for part in parts:

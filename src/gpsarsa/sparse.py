@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from gpsarsa._validation import Array
 from gpsarsa.basis import Basis
 from gpsarsa.belief import CARRY_VARIANCE, DONE, Belief
 from gpsarsa.draws import per_function, prior_draw
-from gpsarsa.kernels import KernelLike
+from gpsarsa.kernels import KernelLike, matrix
 from gpsarsa.statistics import Likelihood, Refused, Statistics, border_terms
 from gpsarsa.transitions import History, Transitions
 
@@ -181,10 +181,10 @@ class SparseGPSarsa(Estimator):
         if discount == 0.0:
             x_next = x
         elif x_next is None:
-            raise ValueError(NEEDS_NEXT.format(discount))
+            raise ValueError(NEEDS_NEXT.format(check.discount(discount, "discount")))
         else:
             x_next = self._ready(x_next, "x_next")
-        begins = -1 if start is None else int(bool(start))
+        begins = -1 if start is None else int(check.flag(start, "start"))
         answer = absorb_one(*self._hot, x, reward, x_next, discount, begins)
         if answer != DONE:
             explain(answer, "", {"x": x, "reward": reward, "x_next": x_next, "discount": discount})
@@ -258,7 +258,7 @@ class SparseGPSarsa(Estimator):
                 self._explain(answer, block.start + row, t)
         return residuals
 
-    def _explain(self, answer: int, row: int, t: Transitions) -> None:
+    def _explain(self, answer: int, row: int, t: Transitions) -> NoReturn:
         explain(answer, f"[{row}]", {"x": t.inputs[row], "reward": t.rewards[row],
                 "x_next": t.next_inputs[row], "discount": t.discounts[row]})  # fmt: skip
 
@@ -281,22 +281,25 @@ class SparseGPSarsa(Estimator):
         variance below 1e-10 of its own) is refused.
         """
         Z = check.rows(Z, "Z", self._columns)
-        basis, old = self._basis, self._basis.size
+        basis, belief, old = self._basis, self._belief, self._basis.size
         self._hot = None
-        admitted = basis.append(Z)
-        new = int(admitted.sum())
-        if new == 0:
-            return admitted
+        belief.reserve(old + len(Z))  # whatever happens next, no loop runs beyond a buffer
         try:
+            admitted = basis.append(Z)
+            new = int(admitted.sum())
+            if new == 0:
+                return admitted
             if not self._history:
-                self._belief.extend(new)
+                belief.extend(new)
             elif self.growth == "frozen":
                 t, residuals = self._history.transitions, self._history.residuals
-                self._belief.border(*border_terms(basis, new, t, self._likelihood, residuals))
+                belief.border(*border_terms(basis, new, t, self._likelihood, residuals))
             else:
                 self._belief, _ = self._posterior(basis, self._history.transitions)
         except BaseException:
             basis.truncate(old)
+            if self._belief is belief:
+                belief.truncate(old)
             raise
         return admitted
 
@@ -314,16 +317,13 @@ class SparseGPSarsa(Estimator):
         if len(places) < len(chosen):
             raise ValueError(f"indices = {chosen.tolist()} names a pseudo-input twice")
         self._hot = None
-        if not self._history:
-            for place in places:
-                self._belief.marginalise(place, *basis.remove(place))
-            return
-        smaller = basis.copy()
+        smaller, belief = basis.copy(), self._belief.copy()
         for place in places:
-            smaller.remove(place)
-        kept = self._history.residuals if self.growth == "frozen" else None
-        self._belief, _ = self._posterior(smaller, self._history.transitions, kept)
-        self._basis = smaller
+            belief.marginalise(place, *smaller.remove(place))
+        if self._history:
+            kept = self._history.residuals if self.growth == "frozen" else None
+            belief, _ = self._posterior(smaller, self._history.transitions, kept)
+        self._basis, self._belief = smaller, belief
 
     # -- the posterior ------------------------------------------------------------------------
 
@@ -334,14 +334,13 @@ class SparseGPSarsa(Estimator):
             Psi = basis.whiten(basis.kernel_rows(X[block]))
             mean[block] = Psi @ belief.mean
             if with_variance:
-                variance[block] = basis.unexplained(X[block], Psi) + belief.variances(Psi)
+                variance[block] = basis.unexplained(X[block], Psi, block.start) + belief.variances(Psi)
         return mean, variance
 
     def _covariance(self, X: Array) -> tuple[Array, Array]:
         basis, belief = self._basis, self._belief
         Psi = basis.whiten(basis.kernel_rows(X))
-        prior = np.asarray(self.kernel(X, X), dtype=np.float64)
-        covariance = prior - Psi @ Psi.T + Psi @ belief.covariance @ Psi.T
+        covariance = matrix(self.kernel, X, X) - Psi @ Psi.T + Psi @ belief.covariance @ Psi.T
         # the diagonal as predict(return_std=True) has it
         np.fill_diagonal(covariance, basis.unexplained(X, Psi) + belief.variances(Psi))
         return Psi @ belief.mean, 0.5 * (covariance + covariance.T)
@@ -390,7 +389,7 @@ class SparseGPSarsa(Estimator):
     @property
     def alpha(self) -> Array:
         """The paper's α = Wᵀm: the posterior mean is k(x, Z) α."""
-        return np.asarray(self._basis.factor.T @ self._belief.mean)
+        return self._basis.unwhiten(self._belief.mean)
 
     @property
     def A(self) -> Array:
@@ -400,14 +399,12 @@ class SparseGPSarsa(Estimator):
     @property
     def C(self) -> Array:
         """The paper's C = (K_zz + K_zr B K_rz)⁻¹ = WᵀRW."""
-        W = self._basis.factor
-        return np.asarray(W.T @ self._belief.covariance @ W)
+        return self._basis.sandwich(self._belief.covariance)
 
     @property
     def P(self) -> Array:
         """The paper's P = A − C = Wᵀ(I − R)W, without the subtraction of two large matrices."""
-        W = self._basis.factor
-        return np.asarray(W.T @ (np.eye(len(W)) - self._belief.covariance) @ W)
+        return self._basis.sandwich(np.eye(self._belief.size) - self._belief.covariance)
 
     @property
     def n_transitions(self) -> int:

@@ -75,9 +75,10 @@ class Transitions:
         `inputs` holds the T + 1 visited state-action pairs, the last one where the episode was cut
         off; a terminated episode may leave the last one out (T rows).
         """
-        x = check.rows(inputs, "inputs")
+        terminated = check.flag(terminated, "terminated")
+        x = check.rows(inputs, "inputs", finite=False)
         r = check.vector(rewards, "rewards")
-        discount = check.fraction(gamma, "gamma")
+        discount = check.discount(gamma, "gamma")
         steps = len(r)
         if len(x) == steps and terminated:
             x = np.vstack([x, x[-1:]])
@@ -112,7 +113,13 @@ class Transitions:
 
     def __getitem__(self, rows: slice | int | NDArray[Any]) -> Self:
         """The chosen rows, with their `starts` as they are."""
-        if isinstance(rows, int | np.integer):
+        if not isinstance(rows, slice | int | np.integer):
+            rows = np.asarray(rows)
+            if rows.ndim != 1 or rows.dtype.kind not in "iub":
+                raise TypeError("rows are chosen by a slice, a number, or a list of numbers or flags")
+        elif isinstance(rows, bool):
+            raise TypeError(f"row {rows}; expected a whole number")
+        elif not isinstance(rows, slice):
             rows = slice(rows, rows + 1 or None)
             if len(self._rewards[rows]) == 0:
                 raise IndexError(f"row {rows.start} of {len(self)} transitions")
