@@ -186,7 +186,8 @@ def test_memory_is_flat_in_streaming_mode(rng):
 
     def held(model):
         basis, belief = model._basis, model._belief
-        arrays = [basis.W, basis.Zt, basis._Z, belief.R, belief.m, belief.c, belief.scalars, model._last]
+        history = model._history
+        arrays = [basis.W, basis.Zt, basis._Z, belief.R, belief.m, belief.c, history.newest, history.records]
         return sum(array.nbytes for array in arrays)
 
     model = SparseGPSarsa(KERNELS["rbf"], 0.1, pseudo_inputs(rng, 10), growth="streaming")
@@ -196,7 +197,7 @@ def test_memory_is_flat_in_streaming_mode(rng):
     for _ in range(100):
         model.update(t)
     assert (held(model), set(vars(model))) == before
-    assert model._history is None
+    assert len(model._history) == 0
 
 
 def test_inputs_far_from_the_origin_lose_nothing(rng):

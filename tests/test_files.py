@@ -172,7 +172,7 @@ def rewritten(saved, change):
         lambda a, c: c.pop("options"),
         lambda a, c: c.update(noise_variance=-1),
         lambda a, c: c.update(noise_variance="1"),
-        lambda a, c: c.update(count=-3),
+        lambda a, c: a.update(newest=a["newest"] + 1),
         lambda a, c: c["options"].update(growth="magic"),
         lambda a, c: c["options"].update(surprise=1),
         lambda a, c: c["kernel"].update(kind="os.system"),

@@ -13,7 +13,7 @@ from gpsarsa.belief import DONE, condition
 __all__ = ["absorb", "absorb_one", "absorb_transitions"]
 
 # besides the answers of `condition`
-OVEREXPLAINED, BAD_INPUT, BAD_NEXT_INPUT, BAD_REWARD, BAD_DISCOUNT = 3, 4, 5, 6, 7
+OVEREXPLAINED, BAD_INPUT, BAD_NEXT_INPUT, BAD_REWARD, BAD_DISCOUNT, FULL = 3, 4, 5, 6, 7, 8
 
 # entries of the array `settings`; the flags FITC and CORRELATED are 0 or 1
 SIGMA2, PRIOR_MEAN, FITC, CORRELATED, KEPT, ROUNDING, SCALE = range(7)
@@ -77,18 +77,21 @@ def absorb_transitions(
 
 @compiled
 def absorb_one(
-    codes, values, Zt, W, m, R, c, scalars, settings, n, last,
+    codes, values, Zt, W, m, R, c, scalars, settings, n, newest, records,
     x, reward, following, discount, start,
 ):  # fmt: skip
     """One transition, whose values it checks. Returns an answer.
 
-    `last` holds the transition before, and leaves with this one, as a record of `History`:
-    x, x′, r, γ, τ, start. `start` is 0, 1, or negative: inferred from `last`.
+    `newest` and `records` are those of `History`, where the transition is entered; FULL where they
+    have no room for it. `start` is 0, 1, or negative: inferred from the transition before.
     """
     d = x.shape[0]
-    begins, wrong_x, wrong_next = last[2 * d + 1] == 0.0, 0.0, 0.0
+    count = int(newest[2 * d + 4])
+    if records.shape[0] > 0 and count >= records.shape[0]:
+        return FULL
+    begins, wrong_x, wrong_next = newest[2 * d + 1] == 0.0, 0.0, 0.0
     for i in range(d):
-        begins = begins or x[i] != last[d + i]
+        begins = begins or x[i] != newest[d + i]
         wrong_x += 0.0 * x[i]  # NaN if x is not finite
         wrong_next += 0.0 * following[i]
     if wrong_x != 0.0:
@@ -116,7 +119,10 @@ def absorb_one(
     )  # fmt: skip
     if answer == DONE:
         for i in range(d):
-            last[i] = x[i]
-            last[d + i] = following[i] if discount > 0.0 else x[i]
-        last[2 * d], last[2 * d + 1], last[2 * d + 2], last[2 * d + 3] = reward, discount, row[2], begins
+            newest[i], newest[d + i] = x[i], following[i]
+        newest[2 * d], newest[2 * d + 1], newest[2 * d + 2] = reward, discount, row[2]
+        newest[2 * d + 3], newest[2 * d + 4] = begins, count + 1
+        if records.shape[0] > 0:
+            for i in range(2 * d + 4):
+                records[count, i] = newest[i]
     return answer

@@ -121,10 +121,7 @@ class GPSarsa(Estimator):
         return len(self._y)
 
     def _newest(self) -> tuple[Array, float]:
-        if self._columns is None or len(self._history) == 0:
-            return np.zeros(0), 0.0
-        d, newest = self._columns, self._history.records[-1]
-        return newest[d : 2 * d], float(newest[2 * d + 1])
+        return self._history.end
 
     def _keep(self, t: Transitions, y: Array) -> None:
         if self._columns is None:
@@ -249,7 +246,8 @@ class GPSarsa(Estimator):
         arrays: dict[str, NDArray[Any]] = {
             "W": self._W[:n, :n],
             "y": self._y,
-            "history": self._history.records,
+            "history": self._history.kept,
+            "newest": self._history.newest,
         }
         content = {
             "noise_variance": self.noise_variance,
@@ -265,7 +263,7 @@ class GPSarsa(Estimator):
         self = cls(kernel, content["noise_variance"], **content["options"])
         if content["columns"] is not None:
             self._columns = check.count(content["columns"], "columns")
-            self._history = History.restored(arrays["history"], self._columns)
+            self._history = History.restored(self._columns, arrays["newest"], arrays["history"])
             n = len(self._history)
             self._y = check.vector(arrays["y"], "y", n).copy()
             self._W = square(n)

@@ -17,7 +17,7 @@ from gpsarsa._estimator import (
     explain,
 )
 from gpsarsa._linalg import blocked
-from gpsarsa._step import absorb, absorb_one, absorb_transitions
+from gpsarsa._step import FULL, absorb, absorb_one, absorb_transitions
 from gpsarsa._validation import Array
 from gpsarsa.basis import Basis
 from gpsarsa.belief import CARRY_VARIANCE, DONE, Belief
@@ -117,10 +117,8 @@ class SparseGPSarsa(Estimator):
     def _start_over(self, basis: Basis) -> None:
         self._basis = basis
         self._belief = self._prior(basis.size)
-        self._history = None if self.growth == "streaming" else History(self._columns)
-        self._count = 0
+        self._history = History(self._columns, keep=self.growth != "streaming")
         self._hot: tuple[Any, ...] | None = None  # what `observe` hands to the compiled step
-        self._last = np.zeros(2 * self._columns + 4)  # the newest transition, a record of History
 
     def _prior(self, size: int) -> Belief:
         belief = Belief(size)
@@ -138,7 +136,7 @@ class SparseGPSarsa(Estimator):
         belief, residuals = self._posterior(self._basis, t)
         self._start_over(self._basis)
         self._belief = belief
-        self._remember(t, residuals)
+        self._history.append(t, residuals)
         return self
 
     def update(self, transitions: Transitions) -> Self:
@@ -152,11 +150,12 @@ class SparseGPSarsa(Estimator):
             return self
         before = self._belief.copy()
         try:
-            residuals = self._absorb(self._basis, self._belief, t)
+            self._history.append(t, self._absorb(self._basis, self._belief, t))
         except BaseException:
-            self._belief, self._hot = before, None
+            self._belief = before
             raise
-        self._remember(t, residuals)
+        finally:
+            self._hot = None  # the belief or the history may be another
         return self
 
     def observe(self, x: Any, reward: float, x_next: Any, discount: float, start: bool | None = None) -> Self:
@@ -172,7 +171,7 @@ class SparseGPSarsa(Estimator):
             if basis.table is None:
                 return super().observe(x, reward, x_next, discount, start)
             state = self._compiled_state(basis, self._belief)
-            self._hot = (*basis.table, basis.Zt, *state, self._last)
+            self._hot = (*basis.table, basis.Zt, *state, self._history.newest, self._history.records)
         x = self._ready(x, "x")
         if type(reward) is not float:
             reward = check.number(reward, "reward")
@@ -186,11 +185,12 @@ class SparseGPSarsa(Estimator):
             x_next = self._ready(x_next, "x_next")
         begins = -1 if start is None else int(check.flag(start, "start"))
         answer = absorb_one(*self._hot, x, reward, x_next, discount, begins)
+        if answer == FULL:
+            self._history.reserve(self._history.count + 1)
+            self._hot = None
+            return self.observe(x, reward, x_next, discount, start)
         if answer != DONE:
             explain(answer, "", {"x": x, "reward": reward, "x_next": x_next, "discount": discount})
-        if self._history is not None:
-            self._history.append_record(self._last)
-        self._count += 1
         return self
 
     def _compiled_state(self, basis: Basis, belief: Belief) -> tuple[Any, ...]:
@@ -216,8 +216,7 @@ class SparseGPSarsa(Estimator):
         return check.vector(x, name, self._columns).copy()
 
     def _newest(self) -> tuple[Array, float]:
-        d = self._columns
-        return self._last[d : 2 * d], float(self._last[2 * d + 1])
+        return self._history.end
 
     def _posterior(
         self, basis: Basis, t: Transitions, residuals: Array | None = None
@@ -261,16 +260,6 @@ class SparseGPSarsa(Estimator):
     def _explain(self, answer: int, row: int, t: Transitions) -> NoReturn:
         explain(answer, f"[{row}]", {"x": t.inputs[row], "reward": t.rewards[row],
                 "x_next": t.next_inputs[row], "discount": t.discounts[row]})  # fmt: skip
-
-    def _remember(self, t: Transitions, residuals: Array) -> None:
-        if len(t) == 0:
-            return
-        if self._history is not None:
-            self._history.append(t, residuals)
-        newest = History(self._columns)
-        newest.append(t[-1], residuals[-1:])
-        self._last[:] = newest.records[0]
-        self._count += len(t)
 
     # -- pseudo-inputs ------------------------------------------------------------------------
 
@@ -409,7 +398,7 @@ class SparseGPSarsa(Estimator):
     @property
     def n_transitions(self) -> int:
         """How many transitions the posterior has taken in."""
-        return self._count
+        return self._history.count
 
     # -- files --------------------------------------------------------------------------------
 
@@ -417,12 +406,12 @@ class SparseGPSarsa(Estimator):
         basis, belief, M = self._basis, self._belief, self._basis.size
         arrays: dict[str, NDArray[Any]] = {
             "Z": basis.Z, "W": basis.factor, "m": belief.mean, "R": belief.R[:M, :M], "c": belief.c[:M],
-            "scalars": belief.scalars, "last": self._last,
+            "scalars": belief.scalars, "newest": self._history.newest,
         }  # fmt: skip
-        if self._history is not None:
-            arrays["history"] = self._history.records
+        if self._history.keep:
+            arrays["history"] = self._history.kept
         options = {name: getattr(self, name) for name in self._parameters[3:]}
-        return arrays, {"noise_variance": self.noise_variance, "options": options, "count": self._count}
+        return arrays, {"noise_variance": self.noise_variance, "options": options}
 
     @classmethod
     def _from_state(
@@ -440,8 +429,6 @@ class SparseGPSarsa(Estimator):
             check.vector(arrays["m"], "m", M), R[:, :M], check.vector(arrays["c"], "c", M),
             check.vector(arrays["scalars"], "scalars", 3),
         )  # fmt: skip
-        self._last = check.vector(arrays["last"], "last", 2 * d + 4).copy()
-        self._count = check.count(content["count"], "count")
-        if self._history is not None:
-            self._history = History.restored(arrays["history"], d)
+        kept = arrays["history"] if self._history.keep else None
+        self._history = History.restored(d, arrays["newest"], kept)
         return self

@@ -167,59 +167,75 @@ class Transitions:
 
 
 class History:
-    """Transitions kept one after another, each with its residual variance τ on arrival (`basis`).
+    """What an estimator has observed: how many transitions, the newest, and, to `keep`, all of them.
 
-    A transition is one record (x, x′, r, γ, τ, start) of 2d + 4 numbers, in a buffer that doubles.
+    A transition is one record of 2d + 4 numbers: x, x′, r, γ, its residual variance τ on arrival
+    (see `basis`), and whether it was a start. `newest` is the last record followed by the number of
+    transitions so far; `records` is a buffer that doubles, without rows where none are kept. The
+    compiled step writes both together with the belief, so that no interruption comes between.
     """
 
-    def __init__(self, columns: int) -> None:
-        self._columns = columns
-        self._size = 0
-        self._records = np.empty((0, 2 * columns + 4))
+    def __init__(self, columns: int, *, keep: bool = True) -> None:
+        self.columns = columns
+        self.keep = keep
+        self.newest = np.zeros(2 * columns + 5)
+        self.records = np.empty((64 if keep else 0, 2 * columns + 4))
 
     @classmethod
-    def restored(cls, records: Any, columns: int) -> Self:
-        """The history that held these records, checked as transitions are."""
-        rows = check.rows(records, "history", 2 * columns + 4)
-        self = cls(columns)
-        self._records, self._size = rows.copy(), len(rows)
-        Transitions(*self.transitions._arrays)
+    def restored(cls, columns: int, newest: Any, kept: Any) -> Self:
+        """The history that held these arrays, checked as transitions are."""
+        rows = None if kept is None else check.rows(kept, "history", 2 * columns + 4)
+        self = cls(columns, keep=rows is not None)
+        self.newest[:] = check.vector(newest, "newest", 2 * columns + 5)
+        if rows is not None:
+            if len(rows) != self.newest[-1]:
+                raise ValueError(f"history has {len(rows)} rows; expected {self.newest[-1]}")
+            self.reserve(len(rows))
+            self.records[: len(rows)] = rows
+            Transitions(*self.transitions._arrays)
         return self
 
-    @property
-    def records(self) -> Array:
-        return self._records[: self._size]
-
-    def append_record(self, record: Array) -> None:
-        try:
-            self._records[self._size] = record
-        except IndexError:
-            self._reserve(self._size + 1)
-            self._records[self._size] = record
-        self._size += 1
-
     def append(self, t: Transitions, residuals: Array) -> None:
-        d, size = self._columns, self._size + len(t)
-        self._reserve(size)
-        new = self._records[self._size : size]
-        new[:, :d], new[:, d : 2 * d] = t.inputs, t.next_inputs
-        new[:, 2 * d], new[:, 2 * d + 1] = t.rewards, t.discounts
-        new[:, 2 * d + 2], new[:, 2 * d + 3] = residuals, t.starts
-        self._size = size
+        if len(t) == 0:
+            return
+        x, r, following, gamma, starts = t._arrays
+        numbers = (column[:, None] for column in (r, gamma, residuals, starts))
+        new = np.hstack([x, following, *numbers])
+        if self.keep:
+            self.reserve(len(self) + len(t))
+            self.records[len(self) : len(self) + len(t)] = new
+        self.newest[:] = [*new[-1], self.count + len(t)]
 
-    def _reserve(self, size: int) -> None:
-        if size > len(self._records):
-            larger = np.empty((max(size, 2 * len(self._records), 64), self._records.shape[1]))
-            larger[: self._size] = self._records[: self._size]
-            self._records = larger
+    def reserve(self, size: int) -> None:
+        """Make room for `size` records."""
+        if size > len(self.records):
+            larger = np.empty((max(size, 2 * len(self.records)), self.records.shape[1]))
+            larger[: len(self)] = self.kept
+            self.records = larger
 
     def __len__(self) -> int:
-        return self._size
+        """How many transitions are kept."""
+        return self.count if self.keep else 0
+
+    @property
+    def count(self) -> int:
+        """How many transitions there have been."""
+        return int(self.newest[-1])
+
+    @property
+    def end(self) -> tuple[Array, float]:
+        """x′ and γ of the newest transition; γ = 0 where there is none."""
+        d = self.columns
+        return self.newest[d : 2 * d], float(self.newest[2 * d + 1])
+
+    @property
+    def kept(self) -> Array:
+        return self.records[: len(self)]
 
     @property
     def transitions(self) -> Transitions:
         """Everything kept so far, copied into arrays of its own."""
-        d, kept = self._columns, self.records
+        d, kept = self.columns, self.kept
         return Transitions._trusted(
             kept[:, :d].copy(),
             kept[:, 2 * d].copy(),
@@ -230,7 +246,7 @@ class History:
 
     @property
     def residuals(self) -> Array:
-        return self.records[:, 2 * self._columns + 2].copy()
+        return self.kept[:, 2 * self.columns + 2].copy()
 
 
 def _inferred_starts(x: Array, following: Array, gamma: Array) -> NDArray[np.bool_]:
