@@ -131,7 +131,7 @@ def test_a_reward_that_overflows_leaves_no_trace(model, reward, rng):
     before, X = fingerprint(model), pseudo_inputs(rng, 4)
     mean = model.predict(X)
     for learn in (model.update, model.fit):
-        with pytest.raises(ValueError, match=r"rewards\[5\] = .* overflows the posterior; rescale|rescale"):
+        with pytest.raises(ValueError, match=r"rewards\[5\] = .* overflows the posterior; rescale"):
             learn(bad)
         assert fingerprint(model) == before
     if isinstance(model, SparseGPSarsa):

@@ -103,7 +103,6 @@ def test_the_exponential_at_its_ends():
     assert _exp(0.0) == 1.0
     assert 0 <= _exp(-1e9) < 1e-300
     assert 0 <= _exp(-math.inf) < 1e-300
-    assert math.isnan(_exp(math.nan)) or _exp(math.nan) < 1e-300
 
 
 # -- as objects -----------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ from gpsarsa._validation import Array
 from gpsarsa.belief import INDEFINITE, LOST_DEFINITENESS, OVERFLOW
 from gpsarsa.checkpoint import CheckpointError
 from gpsarsa.kernels import Kernel, KernelLike, is_built_in
-from gpsarsa.transitions import Transitions
+from gpsarsa.transitions import History, Transitions
 
-__all__ = ["Estimator", "explain"]
+__all__ = ["NEEDS_NEXT", "Estimator", "Function", "check_transitions", "explain"]
 
 Function = Callable[[Any], Array]
 
@@ -29,6 +29,7 @@ class Estimator:
 
     _parameters: ClassVar[tuple[str, ...]]
     _columns: int | None
+    _history: History
 
     def __init__(self, kernel: KernelLike, noise_variance: float, noise: str, prior_mean: float) -> None:
         self._kernel = _checked_kernel(kernel)
@@ -59,6 +60,11 @@ class Estimator:
         """d, the number of input columns; None before it is known."""
         return self._columns
 
+    @property
+    def n_transitions(self) -> int:
+        """How many transitions the posterior has taken in."""
+        return self._history.count
+
     # -- what an estimator supplies -----------------------------------------------------------
 
     def _moments(self, X: Array, with_variance: bool) -> tuple[Array, Array]:
@@ -79,10 +85,6 @@ class Estimator:
     def update(self, transitions: Transitions) -> Self:
         raise NotImplementedError
 
-    def _newest(self) -> tuple[Array, float]:
-        """x′ and γ of the newest transition; γ = 0 where there is none."""
-        raise NotImplementedError
-
     # -- learning -----------------------------------------------------------------------------
 
     def observe(self, x: Any, reward: float, x_next: Any, discount: float, start: bool | None = None) -> Self:
@@ -97,7 +99,7 @@ class Estimator:
             raise ValueError(NEEDS_NEXT.format(discount))
         x_next = check.vector(x_next, "x_next", len(x)) if discount > 0.0 else x
         if start is None:
-            last, last_discount = self._newest()
+            last, last_discount = self._history.end
             begins = last_discount == 0.0 or not np.array_equal(x, last)
         else:
             begins = check.flag(start, "start")

@@ -208,6 +208,12 @@ class Basis:
             )
         return np.maximum(left, 0.0)
 
+    def unexplained_covariance(self, X: Array, Psi: Array) -> Array:
+        """k(X, X) − ΨΨᵀ, with the diagonal of `unexplained`."""
+        left = matrix(self.kernel, X, X) - Psi @ Psi.T
+        np.fill_diagonal(left, self.unexplained(X, Psi))
+        return 0.5 * (left + left.T)
+
     def newest_features(self, delta: Array, count: int) -> Array:
         """The last `count` columns of Ψ, without the others."""
         return np.asarray(delta @ self.factor[self.size - count :].T)
@@ -254,7 +260,6 @@ class Basis:
     def truncate(self, size: int) -> None:
         """Drop the newest pseudo-inputs until `size` are left."""
         self.W[size : self.size] = 0.0
-        self.Zt[:, size : self.size] = 0.0
         self.size = size
         self._measure()
 
@@ -265,7 +270,6 @@ class Basis:
         eliminate_column(self.W, index, M, cosines, sines)
         self._Z[index : M - 1] = self._Z[index + 1 : M]
         self.Zt[:, : M - 1] = self._Z[: M - 1].T
-        self.Zt[:, M - 1] = 0.0
         self.size = M - 1
         self._measure()
         return cosines, sines

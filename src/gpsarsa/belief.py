@@ -187,6 +187,12 @@ class Belief:
             raise ArithmeticError(LOST_DEFINITENESS)
         return np.maximum(values, 0.0)
 
+    def covariances(self, Psi: Array) -> Array:
+        """ΨRΨᵀ, with the diagonal of `variances`."""
+        full = Psi @ self.covariance @ Psi.T
+        np.fill_diagonal(full, self.variances(Psi))
+        return 0.5 * (full + full.T)
+
     def draws(self, count: int, rng: np.random.Generator) -> Array:
         """(M, count) samples of w."""
         values, vectors = np.linalg.eigh(self.covariance)

@@ -25,16 +25,16 @@ import numpy as np
 
 from gpsarsa._validation import Array
 from gpsarsa.basis import Basis
-from gpsarsa.kernels import Kernel, KernelLike, SpectralTerm
+from gpsarsa.kernels import Kernel, KernelLike, SpectralTerm, is_built_in
 
-__all__ = ["FEATURES", "prior_draw"]
+__all__ = ["FEATURES", "per_function", "prior_draw"]
 
 FEATURES = 1024  # frequencies a term
 
 
 def prior_draw(kernel: KernelLike, columns: int, rng: np.random.Generator) -> Callable[[Array], Array]:
     """One function drawn from GP(0, k)."""
-    if isinstance(kernel, Kernel):
+    if isinstance(kernel, Kernel) and is_built_in(kernel):
         terms = [_TermDraw(term, columns, rng) for term in kernel.spectral_terms(columns)]
         return lambda X: np.asarray(sum(term(X) for term in terms))
     return _PointwiseDraw(kernel, columns, rng)

@@ -20,6 +20,8 @@ from gpsarsa.transitions import History, Transitions
 
 __all__ = ["GPSarsa"]
 
+CURE = "increase noise_variance, or check that the kernel is positive definite"
+
 
 class GPSarsa(Estimator):
     """Exact Gaussian-process SARSA.
@@ -67,8 +69,7 @@ class GPSarsa(Estimator):
         factor, info = dpotrf(K, lower=1, clean=1) if n else (K, 0)
         if info:
             raise ArithmeticError(
-                f"the rewards' covariance is not positive definite at row {info - 1}: increase "
-                "noise_variance, or check that the kernel is positive definite"
+                f"the rewards' covariance is not positive definite at row {info - 1}: {CURE}"
             )
         W = dtrtri(factor, lower=1)[0] if n else factor
         with np.errstate(over="ignore", invalid="ignore"):
@@ -102,8 +103,7 @@ class GPSarsa(Estimator):
                 variance = K[n + i, i] + noise[n + i, i]
                 if not append_inverse_row(self._W, k, variance, n + i, 4.0 * EPS * variance, 0.0):
                     raise ArithmeticError(
-                        f"the rewards' covariance is not positive definite at row {i}: increase "
-                        "noise_variance, or check that the kernel is positive definite"
+                        f"the rewards' covariance is not positive definite at row {i}: {CURE}"
                     )
                 row = self._W[n + i]
                 with np.errstate(over="ignore", invalid="ignore"):
@@ -114,14 +114,6 @@ class GPSarsa(Estimator):
             raise
         self._keep(t, np.concatenate([self._y, y]))
         return self
-
-    @property
-    def n_transitions(self) -> int:
-        """How many transitions the posterior has taken in."""
-        return len(self._y)
-
-    def _newest(self) -> tuple[Array, float]:
-        return self._history.end
 
     def _keep(self, t: Transitions, y: Array) -> None:
         if self._columns is None:
@@ -191,10 +183,7 @@ class GPSarsa(Estimator):
         prior = diagonal(self.kernel, X)
         left = prior - np.einsum("ij,ij->j", V, V)
         if (left < -1e-6 * prior).any():
-            raise ArithmeticError(
-                "a posterior variance is negative beyond rounding: increase noise_variance, or check that "
-                "the kernel is positive definite"
-            )
+            raise ArithmeticError(f"a posterior variance is negative beyond rounding: {CURE}")
         return np.maximum(left, 0.0)
 
     def _covariance(self, X: Array) -> tuple[Array, Array]:

@@ -22,7 +22,7 @@ from gpsarsa._validation import Array
 from gpsarsa.basis import Basis
 from gpsarsa.belief import CARRY_VARIANCE, DONE, Belief
 from gpsarsa.draws import per_function, prior_draw
-from gpsarsa.kernels import KernelLike, matrix
+from gpsarsa.kernels import KernelLike
 from gpsarsa.statistics import Likelihood, Refused, Statistics, border_terms
 from gpsarsa.transitions import History, Transitions
 
@@ -215,9 +215,6 @@ class SparseGPSarsa(Estimator):
             return x
         return check.vector(x, name, self._columns).copy()
 
-    def _newest(self) -> tuple[Array, float]:
-        return self._history.end
-
     def _posterior(
         self, basis: Basis, t: Transitions, residuals: Array | None = None
     ) -> tuple[Belief, Array]:
@@ -329,10 +326,7 @@ class SparseGPSarsa(Estimator):
     def _covariance(self, X: Array) -> tuple[Array, Array]:
         basis, belief = self._basis, self._belief
         Psi = basis.whiten(basis.kernel_rows(X))
-        covariance = matrix(self.kernel, X, X) - Psi @ Psi.T + Psi @ belief.covariance @ Psi.T
-        # the diagonal as predict(return_std=True) has it
-        np.fill_diagonal(covariance, basis.unexplained(X, Psi) + belief.variances(Psi))
-        return Psi @ belief.mean, 0.5 * (covariance + covariance.T)
+        return Psi @ belief.mean, basis.unexplained_covariance(X, Psi) + belief.covariances(Psi)
 
     def sample(self, n: int, rng: Any = None) -> list[Function]:
         """n whole functions X → values drawn from the posterior over Q.
@@ -394,11 +388,6 @@ class SparseGPSarsa(Estimator):
     def P(self) -> Array:
         """The paper's P = A − C = Wᵀ(I − R)W, without the subtraction of two large matrices."""
         return self._basis.sandwich(np.eye(self._belief.size) - self._belief.covariance)
-
-    @property
-    def n_transitions(self) -> int:
-        """How many transitions the posterior has taken in."""
-        return self._history.count
 
     # -- files --------------------------------------------------------------------------------
 

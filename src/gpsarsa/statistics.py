@@ -105,7 +105,7 @@ class Statistics:
         self.square = 0.0
         self.log_det = 0.0
         self.count = 0
-        self._chain = np.array([0.0, 1.0, 0.0])  # r̃, pivot and γ of the last row
+        self._chain = np.array([0.0, 1.0, 0.0])  # r̃, pivot and γ of the last row; at first γ = 0: a start
         self._before = np.zeros(size)  # its ψ̃
 
     @classmethod
@@ -129,9 +129,6 @@ class Statistics:
         for block, delta, kappa in basis.differences_by_block(X, following, discounts):
             Psi, gamma, starts = basis.whiten(delta), discounts[block], all_starts[block]
             r = rewards[block] - likelihood.prior_mean * (1.0 - gamma)
-            if self.count == 0:
-                starts = starts.copy()
-                starts[0] = True
             answer, row, log_det = _divide_by_noise(
                 Psi, r, kappa, gamma, starts, likelihood.noise_variance, likelihood.fitc,
                 likelihood.correlated, rounding, scale, given, taus[block], self._chain, self._before,
