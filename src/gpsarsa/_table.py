@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 from gpsarsa._linalg import compiled
 
 __all__ = ["DELTA", "MATERN32", "MATERN52", "RBF", "Factor", "Table", "Term"]
-__all__ += ["kernel_matrix", "kernel_row", "write_table"]
+__all__ += ["exp", "kernel_matrix", "kernel_row", "squared_distances", "write_table"]
 
 RBF, MATERN32, MATERN52, DELTA = range(4)  # kinds of base kernels
 
@@ -89,7 +89,7 @@ def exp(x):
 
 
 @compiled
-def _squared_distances(codes, values, c, v, n_columns, Zt, n, X, t, out):
+def squared_distances(codes, values, c, v, n_columns, Zt, n, X, t, out):
     """out[j] = Σ over columns of ((z_j − X[t]) / lengthscale)², two columns a pass"""
     first = n_columns % 2
     if first:
@@ -125,7 +125,7 @@ def _factor(kind, codes, values, c, v, n_columns, Zt, n, X, t, scale, out):
             for j in range(n):
                 out[j] = out[j] if Zt[column, j] == x else different
         return
-    _squared_distances(codes, values, c, v, n_columns, Zt, n, X, t, out)
+    squared_distances(codes, values, c, v, n_columns, Zt, n, X, t, out)
     if kind == RBF:
         for j in range(n):
             out[j] = scale * exp(-0.5 * out[j])

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dtrmm
+from scipy.linalg.lapack import dpotrf, dtrtri
 
 from gpsarsa._linalg import (
     EPS,
@@ -102,12 +103,7 @@ class Basis:
     def restored(cls, kernel: KernelLike, Z: Array, W: Array) -> Basis:
         """The basis that held these arrays; its features are bit for bit the same."""
         self = cls(kernel, Z.shape[1])
-        M = len(Z)
-        self._reserve(M)
-        self._Z[:M], self.Zt[:, :M], self.W[:M, :M] = Z, Z.T, W
-        self.size = M
-        self.scale = float(np.max(diagonal(kernel, Z), initial=0.0))
-        self._measure()
+        self._fill(Z, W, float(np.max(diagonal(kernel, Z), initial=0.0)))
         return self
 
     # -- what it knows ------------------------------------------------------------------------
@@ -193,6 +189,12 @@ class Basis:
             return delta
         return dtrmm(1.0, self.W.T, delta.T, trans_a=1, overwrite_b=1).T
 
+    def unwhiten_rows(self, Psi_bar: Array) -> Array:
+        """Ψ̄ W, row by row Wᵀ ψ̄: the adjoint of `whiten`; may overwrite its argument."""
+        if self.size == 0 or len(Psi_bar) == 0:
+            return Psi_bar
+        return dtrmm(1.0, self.W.T, Psi_bar.T, overwrite_b=1).T
+
     def unexplained(self, X: Array, Psi: Array, first: int = 0) -> Array:
         """k(x, x) − ψᵀψ ≥ 0 for each row, ψ = W k(Z, x): the prior variance that Z leaves.
 
@@ -236,6 +238,9 @@ class Basis:
         variances = diagonal(self.kernel, Z)
         before = self.size
         try:
+            if before == 0 and self._admit_all(Z, variances):
+                admitted[:] = True
+                return admitted
             self._admit(Z, variances, admitted)
         except BaseException:  # a user's own kernel may fail on any z
             self.truncate(before)
@@ -256,6 +261,30 @@ class Basis:
                 self.size += 1
                 self._trace += float(self.W[M] @ self.W[M])
                 self.scale = scale
+
+    def _admit_all(self, Z: Array, variances: Array) -> bool:
+        """Start with all of Z at once, unless one of them is to be refused."""
+        K = matrix(self.kernel, Z, Z) if self.table is None else np.empty((len(Z), len(Z)))
+        if self.table is not None:
+            kernel_matrix(*self.table, np.ascontiguousarray(Z.T), len(Z), Z, K)
+        factor, info = dpotrf(K, lower=1, clean=1) if len(Z) else (K, 1)
+        if info:
+            return False
+        W = dtrtri(factor, lower=1)[0]
+        diagonal = W.diagonal()
+        weight = np.abs(W).sum(axis=1) / diagonal  # 1 + Σ|K⁻¹k|, as in `append_inverse_row`
+        rho, scale = diagonal**-2.0, np.maximum.accumulate(variances)
+        if (rho < np.maximum(NOVELTY * variances, 100.0 * EPS * weight**2 * scale)).any():
+            return False
+        self._fill(Z, W, float(scale[-1]))
+        return True
+
+    def _fill(self, Z: Array, W: Array, scale: float) -> None:
+        M = len(Z)
+        self._reserve(M)
+        self._Z[:M], self.Zt[:, :M], self.W[:M, :M] = Z, Z.T, W
+        self.size, self.scale = M, scale
+        self._measure()
 
     def truncate(self, size: int) -> None:
         """Drop the newest pseudo-inputs until `size` are left."""

@@ -17,6 +17,7 @@ lie from the origin.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from gpsarsa import _table
 from gpsarsa import _validation as check
 from gpsarsa._table import Table, Term, kernel_matrix, write_table
 from gpsarsa._validation import Array
+
+TermBar = tuple[float, list[Array]]  # ∂F by a term's variance, and by the numbers of each of its factors
 
 __all__ = ["Delta", "Kernel", "KernelLike", "Matern32", "Matern52", "Product", "RBF", "SpectralTerm", "Sum"]
 
@@ -140,6 +143,28 @@ class Kernel:
                     term.stationary.append((indices, np.array(numbers), _DEGREES[kind]))
             spectral.append(term)
         return spectral
+
+    def discrete_columns(self, columns: int) -> set[int]:
+        """The columns that a Delta compares, of inputs with that many columns."""
+        factors = [factor for _, product in self._terms(columns) for factor in product]
+        return {index for kind, indices, _ in factors if kind == _table.DELTA for index in indices}
+
+    def gradient(self, columns: int, values_bar: Array) -> dict[str, Any]:
+        """∂F by each of `parameters`, from ∂F by each entry of the table's values."""
+        bars: list[TermBar] = []
+        v = 1
+        for _, factors in self._terms(columns):
+            variance_bar, numbers = float(values_bar[0] + values_bar[v]), []
+            v += 1
+            for _, _, own in factors:
+                numbers.append(values_bar[v : v + len(own)])
+                v += len(own)
+            bars.append((variance_bar, numbers))
+        return self._pull(columns, bars)
+
+    def _pull(self, columns: int, bars: Sequence[TermBar]) -> dict[str, Any]:
+        """∂F by each of `parameters`, from ∂F by the numbers in each of `_terms`."""
+        raise NotImplementedError
 
     def _terms(self, columns: int) -> list[Term]:
         """The kernel as a sum: variance and base factors of each product."""
@@ -257,6 +282,15 @@ class _Stationary(Kernel):
         inverse = np.broadcast_to(1.0 / np.asarray(self.lengthscales), len(indices))
         return [(self.variance, ((self._kind, indices, tuple(inverse.tolist())),))]
 
+    def _pull(self, columns: int, bars: Sequence[TermBar]) -> dict[str, Any]:
+        [(variance_bar, [inverse_bar])] = bars
+        scales_bar = -inverse_bar / np.square(self.lengthscales)  # the table holds 1/lengthscale
+        per_column = np.ndim(self.lengthscales) > 0
+        return {
+            "lengthscales": scales_bar if per_column else float(scales_bar.sum()),
+            "variance": variance_bar,
+        }
+
     def to_config(self) -> dict[str, Any]:
         return {
             "kind": type(self).__name__,
@@ -311,6 +345,10 @@ class Delta(Kernel):
         indices = _resolved(self.columns, columns, self)
         return [(1.0, ((_table.DELTA, indices, (self.share,)),))]
 
+    def _pull(self, columns: int, bars: Sequence[TermBar]) -> dict[str, Any]:
+        [(_, [share_bar])] = bars
+        return {"share": float(share_bar[0])}
+
     def to_config(self) -> dict[str, Any]:
         return {"kind": "Delta", "columns": list(self.columns), "share": self.share}
 
@@ -355,6 +393,17 @@ class _Composite(Kernel):
             )
         )
 
+    def _pull(self, columns: int, bars: Sequence[TermBar]) -> dict[str, Any]:
+        return {
+            f"{i}.{name}": value
+            for i, (part, own) in enumerate(zip(self.parts, self._split(columns, bars), strict=True))
+            for name, value in part._pull(columns, own).items()
+        }
+
+    def _split(self, columns: int, bars: Sequence[TermBar]) -> list[list[TermBar]]:
+        """What `bars` say about each part's own terms."""
+        raise NotImplementedError
+
     def to_config(self) -> dict[str, Any]:
         return {"kind": type(self).__name__, "parts": [part.to_config() for part in self.parts]}
 
@@ -371,6 +420,10 @@ class Sum(_Composite):
     def _terms(self, columns: int) -> list[Term]:
         return [term for part in self.parts for term in part._terms(columns)]
 
+    def _split(self, columns: int, bars: Sequence[TermBar]) -> list[list[TermBar]]:
+        remaining = iter(bars)
+        return [[next(remaining) for _ in part._terms(columns)] for part in self.parts]
+
 
 class Product(_Composite):
     """k₁ · k₂ · …"""
@@ -386,6 +439,22 @@ class Product(_Composite):
                 for other, more in part._terms(columns)
             ]
         return terms
+
+    def _split(self, columns: int, bars: Sequence[TermBar]) -> list[list[TermBar]]:
+        parts = [part._terms(columns) for part in self.parts]
+        split = [
+            [(0.0, [np.zeros(len(numbers)) for _, _, numbers in factors]) for _, factors in terms]
+            for terms in parts
+        ]
+        choices = itertools.product(*(range(len(terms)) for terms in parts))  # the order of `_terms`
+        for choice, (variance_bar, numbers) in zip(choices, bars, strict=True):
+            variances = [terms[i][0] for terms, i in zip(parts, choice, strict=True)]
+            remaining = iter(numbers)
+            for p, i in enumerate(choice):
+                own_bar, own_numbers = split[p][i]
+                others = math.prod(variances[:p] + variances[p + 1 :])
+                split[p][i] = own_bar + variance_bar * others, [n + next(remaining) for n in own_numbers]
+        return split
 
 
 def _refuse_unknown(given: Mapping[str, Any], known: Mapping[str, Any]) -> None:
