@@ -18,16 +18,19 @@ LAYERS = [
     ["__init__"],
     ["exact", "sparse"],
     ["_estimator"],
+    ["optimization"],
+    ["evidence"],
     ["statistics"],
     ["_step"],
     ["draws"],
     ["belief", "basis"],
     ["transitions"],
     ["kernels"],
+    ["_pullback"],
     ["_table"],
     ["checkpoint"],
     ["_linalg"],
-    ["_validation", "_version"],
+    ["_progress", "_validation", "_version"],
 ]
 
 

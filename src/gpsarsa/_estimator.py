@@ -14,7 +14,9 @@ from gpsarsa import _validation as check
 from gpsarsa._validation import Array
 from gpsarsa.belief import INDEFINITE, LOST_DEFINITENESS, OVERFLOW
 from gpsarsa.checkpoint import CheckpointError
+from gpsarsa.evidence import require_gradient
 from gpsarsa.kernels import Kernel, KernelLike, is_built_in
+from gpsarsa.optimization import Objective, Optimization, Parameters, Search, maximise
 from gpsarsa.transitions import History, Transitions
 
 __all__ = ["NEEDS_NEXT", "Estimator", "Function", "check_transitions", "explain"]
@@ -104,6 +106,33 @@ class Estimator:
         else:
             begins = check.flag(start, "start")
         return self.update(Transitions(x[None], [reward], x_next[None], [discount], [begins]))
+
+    def _to_learn_from(self, transitions: Transitions | None, columns: int | None) -> Transitions:
+        """The transitions given, or those kept."""
+        if transitions is not None:
+            return check_transitions(transitions, columns)
+        if not self._history:
+            raise ValueError("there are no transitions kept to learn from; pass them to optimize")
+        return self._history.transitions
+
+    def _learn(
+        self,
+        evaluate: Objective,
+        Z: Array,
+        t: Transitions,
+        search: Search,
+        become: Callable[[Parameters, Transitions], None],
+        refit_on: Transitions | None,
+    ) -> Optimization:
+        """Find better parameters and become the model that has them, whole or not at all."""
+        rows = t if refit_on is None else check_transitions(refit_on, t.columns)
+        start = Parameters(require_gradient(self._kernel), self._noise_variance, self._prior_mean, Z)
+        found, report = maximise(evaluate, start, t, search)
+        if report.iterations or not report.interrupted:
+            become(found, rows)
+        if report.interrupted:
+            raise KeyboardInterrupt
+        return report
 
     # -- asking -------------------------------------------------------------------------------
 

@@ -157,7 +157,9 @@ def pull_differences(
                 for j in range(n):
                     weights[j] -= before * delta_bar[t - 1, j]
             else:
-                _pull_next(codes, values, Zt, n, following, t - 1, before, delta_bar, values_bar, Zt_bar, scratch)
+                _pull_next(
+                    codes, values, Zt, n, following, t - 1, before, delta_bar, values_bar, Zt_bar, scratch
+                )
         pull_row(codes, values, Zt, n, X, t, weights, values_bar, Zt_bar, scratch)
         values_bar[0] += bar * (1.0 + g * g)
         if g > 0.0:

@@ -38,6 +38,8 @@ NOVELTY = 1e-10  # a pseudo-input whose conditional variance is below this share
 
 NOT_POSITIVE = "the kernel is not positive definite, or the pseudo-inputs lie too close together for it"
 
+SMALL = 2**18  # products of less work are not worth the threads that triangular BLAS calls start
+
 SCRATCH = 4  # rows of scratch that `kernel_differences` needs
 
 
@@ -185,14 +187,14 @@ class Basis:
 
     def whiten(self, delta: Array) -> Array:
         """Ψ = Δ Wᵀ, row by row ψ = W δ; may overwrite its argument."""
-        if self.size == 0 or len(delta) == 0:
-            return delta
+        if len(delta) * self.size**2 < SMALL:
+            return delta @ self.factor.T
         return dtrmm(1.0, self.W.T, delta.T, trans_a=1, overwrite_b=1).T
 
     def unwhiten_rows(self, Psi_bar: Array) -> Array:
         """Ψ̄ W, row by row Wᵀ ψ̄: the adjoint of `whiten`; may overwrite its argument."""
-        if self.size == 0 or len(Psi_bar) == 0:
-            return Psi_bar
+        if len(Psi_bar) * self.size**2 < SMALL:
+            return Psi_bar @ self.factor
         return dtrmm(1.0, self.W.T, Psi_bar.T, overwrite_b=1).T
 
     def unexplained(self, X: Array, Psi: Array, first: int = 0) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +16,10 @@ from gpsarsa._estimator import Estimator, Function, check_transitions
 from gpsarsa._linalg import EPS, append_inverse_row, enlarged, square
 from gpsarsa._validation import Array
 from gpsarsa.draws import per_function, prior_draw
+from gpsarsa.evidence import Gradient, exact_evidence, noise_covariance
 from gpsarsa.kernels import KernelLike, diagonal, matrix
+from gpsarsa.optimization import Bounds, Optimization, Parameters, Search
+from gpsarsa.statistics import Likelihood
 from gpsarsa.transitions import History, Transitions
 
 __all__ = ["GPSarsa"]
@@ -65,7 +69,7 @@ class GPSarsa(Estimator):
         """Start over from the prior and take in all transitions at once; row 0 is a start."""
         t = check_transitions(transitions, None)
         n = len(t)
-        K = self._covariances(t, t) + self._noise_covariance(t)
+        K = self._covariances(t, t) + noise_covariance(t, self.noise_variance, self.noise == "correlated")
         factor, info = dpotrf(K, lower=1, clean=1) if n else (K, 0)
         if info:
             raise ArithmeticError(
@@ -94,7 +98,7 @@ class GPSarsa(Estimator):
         past_rewards = self._centred(past)
         everything = Transitions.concatenate([past, t])
         K = self._covariances(everything, t)
-        noise = self._noise_covariance(everything, first=n)
+        noise = noise_covariance(everything, self.noise_variance, self.noise == "correlated", first=n)
         self._W = enlarged(self._W, n + len(t))
         try:
             for i in range(len(t)):
@@ -144,20 +148,47 @@ class GPSarsa(Estimator):
         ahead = matrix(self.kernel, t._next_inputs, X)
         return matrix(self.kernel, t._inputs, X) - t.discounts[:, None] * ahead
 
-    def _noise_covariance(self, t: Transitions, first: int = 0) -> Array:
-        """Columns `first`… of Σ: σ²I, or tridiagonal σ²HHᵀ within episodes."""
-        n, sigma2, gamma = len(t), self.noise_variance, t.discounts
-        own = sigma2 * (1.0 + gamma**2) if self.noise == "correlated" else np.full(n, sigma2)
-        Sigma = np.zeros((n, n - first))
-        columns = np.arange(first, n)
-        Sigma[columns, columns - first] = own[first:]
-        if self.noise == "correlated":
-            linked = np.flatnonzero(~t.starts[1:]) + 1  # row j continues row j − 1
-            for j in linked[linked >= first]:
-                Sigma[j - 1, j - first] = -gamma[j - 1] * sigma2
-                if j - 1 >= first:
-                    Sigma[j, j - 1 - first] = Sigma[j - 1, j - first]
-        return Sigma
+    def optimize(
+        self,
+        transitions: Transitions | None = None,
+        hyperparameters: bool | Iterable[str] = True,
+        prior_mean: bool = False,
+        *,
+        bounds: Bounds | None = None,
+        max_iterations: int = 100,
+        restarts: int = 0,
+        seed: Any = None,
+        progress_bar: bool = False,
+        refit_on: Transitions | None = None,
+    ) -> Optimization:
+        """Learn the hyperparameters by maximising the log evidence, then `fit`.
+
+        `transitions` are those to learn from, by default the ones taken in before; `refit_on` those
+        to fit afterwards, by default the same. The other arguments are those of
+        `SparseGPSarsa.optimize`.
+        """
+        search = Search(
+            False,
+            hyperparameters,
+            prior_mean,
+            "evidence",
+            bounds,
+            max_iterations,
+            restarts,
+            seed,
+            progress_bar,
+        )
+        t = self._to_learn_from(transitions, self._columns)
+        correlated = self.noise == "correlated"
+
+        def evaluate(p: Parameters) -> tuple[float, Gradient]:
+            return exact_evidence(p.kernel, t, Likelihood(p.noise_variance, True, correlated, p.prior_mean))
+
+        def become(p: Parameters, rows: Transitions) -> None:
+            other = GPSarsa(p.kernel, p.noise_variance, noise=self.noise, prior_mean=p.prior_mean).fit(rows)
+            self.__dict__.update(other.__dict__)
+
+        return self._learn(evaluate, np.empty((0, t.columns)), t, search, become, refit_on)
 
     # -- the posterior ------------------------------------------------------------------------
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -22,7 +24,9 @@ from gpsarsa._validation import Array
 from gpsarsa.basis import Basis
 from gpsarsa.belief import CARRY_VARIANCE, DONE, Belief
 from gpsarsa.draws import per_function, prior_draw
+from gpsarsa.evidence import Gradient, require_bound, sparse_evidence
 from gpsarsa.kernels import KernelLike
+from gpsarsa.optimization import Bounds, Optimization, Parameters, Search
 from gpsarsa.statistics import Likelihood, Refused, Statistics, border_terms
 from gpsarsa.transitions import History, Transitions
 
@@ -310,6 +314,104 @@ class SparseGPSarsa(Estimator):
             kept = self._history.residuals if self.growth == "frozen" else None
             belief, _ = self._posterior(smaller, self._history.transitions, kept)
         self._basis, self._belief = smaller, belief
+
+    def move_pseudo_inputs(self, Z: Any) -> None:
+        """Put these pseudo-inputs in the place of the present ones; what that means is the `growth`.
+
+        With "streaming" growth the new ones are added before the old ones are removed, so that they
+        take over what the posterior knows. One that the others determine is left out.
+        """
+        Z = check.rows(Z, "Z", self._columns)
+        if self.growth == "streaming" and self.n_transitions:
+            before = self._basis.size
+            belief, basis = self._belief.copy(), self._basis.copy()
+            try:
+                admitted = self.add_pseudo_inputs(Z)
+                self.remove_pseudo_inputs(np.arange(before))
+                self.add_pseudo_inputs(Z[~admitted])  # too close to an old one until now
+            except BaseException:
+                self._basis, self._belief, self._hot = basis, belief, None
+                raise
+            return
+        moved = Basis(self.kernel, self._columns)
+        moved.append(Z)
+        belief = self._prior(moved.size)
+        if self._history:
+            kept = self._history.residuals if self.growth == "frozen" else None
+            belief, _ = self._posterior(moved, self._history.transitions, kept)
+        self._basis, self._belief, self._hot = moved, belief, None
+
+    def optimize(
+        self,
+        transitions: Transitions | None = None,
+        pseudo_inputs: bool = True,
+        hyperparameters: bool | Iterable[str] = True,
+        prior_mean: bool = False,
+        *,
+        objective: str = "evidence",
+        bounds: Bounds | None = None,
+        max_iterations: int = 100,
+        restarts: int = 0,
+        seed: Any = None,
+        progress_bar: bool = False,
+        refit_on: Transitions | None = None,
+    ) -> Optimization:
+        """Learn pseudo-inputs and hyperparameters by maximising the log evidence, then `fit`.
+
+        The objective never ends lower than it started. Columns that a Delta compares stay as they
+        are. Ctrl-C leaves the model at the last accepted step.
+
+        Parameters
+        ----------
+        transitions : Transitions, optional
+            What to learn from; by default the transitions kept.
+        pseudo_inputs : bool
+            Whether to move Z.
+        hyperparameters : bool or names
+            Whether to learn the kernel's parameters and the noise variance, or which of them.
+        prior_mean : bool
+            Whether to learn μ₀ too.
+        objective : {"evidence", "variational"}
+            The model's own log evidence, or Titsias' lower bound on the exact model's, which does not
+            mistake noise for what Z cannot explain (iid noise only).
+        bounds : dict of (low, high), optional
+            By name: a kernel parameter, "noise_variance", "prior_mean", "pseudo_inputs" (one number a
+            column). By default Z stays in the data's bounding box, enlarged by 5 % on each side, and
+            hyperparameters within several orders of magnitude.
+        max_iterations : int
+            Of each climb.
+        restarts : int
+            How many more climbs, from randomly perturbed starts; the best of all is taken. `seed`
+            makes them repeatable.
+        progress_bar : bool
+        refit_on : Transitions, optional
+            What to `fit` afterwards; by default `transitions`.
+
+        Returns
+        -------
+        Optimization
+            start, end, iterations, evaluations, reason, converged and the trace of the objective.
+        """
+        variational = check.one_of(objective, "objective", ("evidence", "variational")) == "variational"
+        if variational:
+            require_bound(self._likelihood)
+        search = Search(
+            check.flag(pseudo_inputs, "pseudo_inputs"), hyperparameters, check.flag(prior_mean, "prior_mean"),
+            objective, bounds, max_iterations, restarts, seed, progress_bar,
+        )  # fmt: skip
+        t = self._to_learn_from(transitions, self._columns)
+
+        def evaluate(p: Parameters) -> tuple[float, Gradient]:
+            likelihood = replace(self._likelihood, noise_variance=p.noise_variance, prior_mean=p.prior_mean)
+            return sparse_evidence(p.kernel, p.pseudo_inputs, t, likelihood, variational)
+
+        return self._learn(evaluate, self.pseudo_inputs, t, search, self._become, refit_on)
+
+    def _become(self, p: Parameters, rows: Transitions) -> None:
+        admitted = Basis(p.kernel, self._columns).append(p.pseudo_inputs)
+        options = {name: getattr(self, name) for name in self._parameters[3:]} | {"prior_mean": p.prior_mean}
+        other = SparseGPSarsa(p.kernel, p.noise_variance, p.pseudo_inputs[admitted], **options).fit(rows)
+        self.__dict__.update(other.__dict__)
 
     # -- the posterior ------------------------------------------------------------------------
 
