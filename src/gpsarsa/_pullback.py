@@ -16,7 +16,7 @@ import math
 import numpy as np
 
 from gpsarsa._linalg import compiled
-from gpsarsa._table import DELTA, MATERN32, RBF, Table, squared_distances, exp
+from gpsarsa._table import DELTA, MATERN32, RBF, Table, exp, squared_distances
 from gpsarsa._validation import Array
 
 __all__ = ["pull_differences", "pull_matrix", "scratch_for"]

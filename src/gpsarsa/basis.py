@@ -108,6 +108,23 @@ class Basis:
         self._fill(Z, W, float(np.max(diagonal(kernel, Z), initial=0.0)))
         return self
 
+    @classmethod
+    def spanned_by(cls, kernel: KernelLike, Z: Array) -> tuple[Basis, NDArray[np.bool_]]:
+        """The basis that `append` makes of Z, and which of Z it admits; all at once where it can be."""
+        self = cls(kernel, Z.shape[1])
+        factor, info = dpotrf(matrix(kernel, Z, Z), lower=1, clean=1) if len(Z) else (None, 1)
+        if info == 0:
+            W = dtrtri(factor, lower=1)[0]
+            pivots = W.diagonal()
+            weight = np.abs(W).sum(axis=1) / pivots  # 1 + Σ|K⁻¹k|, as in `append_inverse_row`
+            variances = diagonal(kernel, Z)
+            scale = np.maximum.accumulate(variances)
+            least = np.maximum(NOVELTY * variances, 100.0 * EPS * weight**2 * scale)
+            if (pivots**-2.0 >= least).all():
+                self._fill(Z, W, float(scale[-1]))
+                return self, np.ones(len(Z), dtype=np.bool_)
+        return self, self.append(Z)
+
     # -- what it knows ------------------------------------------------------------------------
 
     @property
@@ -240,9 +257,6 @@ class Basis:
         variances = diagonal(self.kernel, Z)
         before = self.size
         try:
-            if before == 0 and self._admit_all(Z, variances):
-                admitted[:] = True
-                return admitted
             self._admit(Z, variances, admitted)
         except BaseException:  # a user's own kernel may fail on any z
             self.truncate(before)
@@ -263,23 +277,6 @@ class Basis:
                 self.size += 1
                 self._trace += float(self.W[M] @ self.W[M])
                 self.scale = scale
-
-    def _admit_all(self, Z: Array, variances: Array) -> bool:
-        """Start with all of Z at once, unless one of them is to be refused."""
-        K = matrix(self.kernel, Z, Z) if self.table is None else np.empty((len(Z), len(Z)))
-        if self.table is not None:
-            kernel_matrix(*self.table, np.ascontiguousarray(Z.T), len(Z), Z, K)
-        factor, info = dpotrf(K, lower=1, clean=1) if len(Z) else (K, 1)
-        if info:
-            return False
-        W = dtrtri(factor, lower=1)[0]
-        diagonal = W.diagonal()
-        weight = np.abs(W).sum(axis=1) / diagonal  # 1 + Σ|K⁻¹k|, as in `append_inverse_row`
-        rho, scale = diagonal**-2.0, np.maximum.accumulate(variances)
-        if (rho < np.maximum(NOVELTY * variances, 100.0 * EPS * weight**2 * scale)).any():
-            return False
-        self._fill(Z, W, float(scale[-1]))
-        return True
 
     def _fill(self, Z: Array, W: Array, scale: float) -> None:
         M = len(Z)

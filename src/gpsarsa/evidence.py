@@ -114,8 +114,7 @@ def sparse_evidence(
     if variational:
         require_bound(likelihood)
         likelihood = Likelihood(likelihood.noise_variance, False, False, likelihood.prior_mean)
-    basis = Basis(kernel, t.columns)
-    admitted = basis.append(Z)
+    basis, admitted = Basis.spanned_by(kernel, Z)
     sums = _Sums(basis, t, likelihood, variational)
     value = sums.value
     values_bar, Zt_bar, sigma2_bar, mean_bar = sums.gradient()

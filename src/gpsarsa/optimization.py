@@ -247,7 +247,7 @@ class _Space:
                     PSEUDO_INPUTS,
                     (M, len(self._free)),
                     *(np.tile(np.broadcast_to(side, t.columns)[self._free], M) for side in (lo, hi, width)),
-                )  # fmt: skip
+                )
             )
         self._slots = slots
         self.size = sum(int(np.prod(slot.shape)) for slot in slots)
