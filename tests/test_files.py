@@ -27,7 +27,7 @@ def live_on(model, rng):
     if isinstance(model, SparseGPSarsa):
         model.add_pseudo_inputs(pseudo_inputs(rng, 5))
         model.remove_pseudo_inputs([3, 0])
-    return model.update(t[20:])
+    return model.update(t[20:]).update(transitions(rng, 100))  # more than the first buffers hold
 
 
 @pytest.mark.parametrize("forgetting", [1.0, 0.9])

@@ -16,14 +16,16 @@ SOURCE = Path(gpsarsa.__file__).parent
 # a module imports only from rows below its own
 LAYERS = [
     ["__init__"],
+    ["timescales"],
     ["exact", "sparse"],
     ["_estimator"],
     ["optimization"],
-    ["evidence"],
+    ["evidence", "placement"],
     ["statistics"],
     ["_step"],
     ["draws"],
     ["belief", "basis"],
+    ["reservoir"],
     ["transitions"],
     ["kernels"],
     ["_pullback"],

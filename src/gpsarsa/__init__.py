@@ -6,11 +6,13 @@
 which learns from each transition in O(M²).
 """
 
-from gpsarsa import kernels
+from gpsarsa import kernels, placement
 from gpsarsa._version import __version__
 from gpsarsa.checkpoint import CheckpointError
 from gpsarsa.exact import GPSarsa
 from gpsarsa.sparse import SparseGPSarsa
+from gpsarsa.timescales import Slow, Timescales
 from gpsarsa.transitions import Transitions
 
-__all__ = ["CheckpointError", "GPSarsa", "SparseGPSarsa", "Transitions", "__version__", "kernels"]
+__all__ = ["CheckpointError", "GPSarsa", "Slow", "SparseGPSarsa", "Timescales", "Transitions", "__version__"]
+__all__ += ["kernels", "placement"]

@@ -186,12 +186,14 @@ class History:
         """The history that held these arrays, checked as transitions are."""
         rows = None if kept is None else check.rows(kept, "history", 2 * columns + 4)
         self = cls(columns, keep=rows is not None)
-        self.newest[:] = check.vector(newest, "newest", 2 * columns + 5)
+        last = check.vector(newest, "newest", 2 * columns + 5)
         if rows is not None:
-            if len(rows) != self.newest[-1]:
-                raise ValueError(f"history has {len(rows)} rows; expected {self.newest[-1]}")
+            if len(rows) != last[-1]:
+                raise ValueError(f"history has {len(rows)} rows; expected {last[-1]}")
             self.reserve(len(rows))
             self.records[: len(rows)] = rows
+        self.newest[:] = last
+        if self.keep:
             Transitions(*self.transitions._arrays)
         return self
 
