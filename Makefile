@@ -5,8 +5,9 @@ BIN := .venv/bin
 READY := .venv/.ready
 SOURCES := $(wildcard src/gpsarsa/*.py src/gpsarsa/*/*.py)
 FRESH := .venv/.fresh
+PEERS := .peers/.ready
 
-.PHONY: setup demo test lint format bench clean
+.PHONY: setup demo test lint format figure bench bench-evidence clean
 
 setup: $(READY)
 
@@ -35,8 +36,20 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+figure: $(FRESH)
+	$(BIN)/python -m studies.figure
+
 bench: $(FRESH)
 	$(BIN)/python -m benchmarks
+
+# Other libraries to compare with, in an environment of their own; this torch is a build for the CPU alone.
+$(PEERS):
+	test -x .peers/bin/python || $(PYTHON) -m venv .peers
+	.peers/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 gpytorch GPy
+	touch $@
+
+bench-evidence: $(FRESH) $(PEERS)
+	$(BIN)/python -m benchmarks.evidence .peers/bin/python
 
 clean:
 	rm -rf .venv build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

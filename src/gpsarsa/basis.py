@@ -23,9 +23,11 @@ from gpsarsa._linalg import (
     EPS,
     aligned,
     append_inverse_row,
+    blocked,
     compiled,
     eliminate_column,
     enlarged,
+    lower_times,
     square,
 )
 from gpsarsa._table import Table, kernel_matrix, kernel_row
@@ -78,6 +80,15 @@ def kernel_differences(codes, values, Zt, n, X, following, gamma, delta, kappa, 
         kernel_row(codes, values, other, other.shape[1], X, t, kappa[t : t + 1], term, factor)
         # κ = (1 − γ)² k(x, x) + 2γ (k(x, x) − k(x, x′)), which keeps its digits where x′ is near x
         kappa[t] = (1.0 - g) * (1.0 - g) * k + 2.0 * g * max(k - kappa[t], 0.0)
+
+
+@compiled
+def _whitened_row(codes, values, Zt, W, n, X):
+    """W k(Z, x) for the single row x of X, padded with zeros."""
+    work = np.zeros((4, blocked(n) + 1))
+    kernel_row(codes, values, Zt, n, X, 0, work[0], work[1], work[2])
+    lower_times(W, work[:1], n, work[3:])
+    return work[3]
 
 
 class Basis:
@@ -136,6 +147,18 @@ class Basis:
     def factor(self) -> Array:
         """W = L⁻¹ without the spare rows."""
         return self.W[: self.size, : self.size]
+
+    @property
+    def variances(self) -> Array:
+        """k(z, z)"""
+        if self.table is None:
+            return diagonal(self.kernel, self.Z)
+        return np.full(self.size, self.table[1][0])
+
+    @property
+    def redundancy(self) -> Array:
+        """A_ii k(z_i, z_i) ≥ 1: how much larger z_i's prior variance is than what the others leave of it."""
+        return np.einsum("ij,ij->j", self.factor, self.factor) * self.variances
 
     @property
     def A(self) -> Array:
@@ -213,6 +236,16 @@ class Basis:
         if len(Psi_bar) * self.size**2 < SMALL:
             return Psi_bar @ self.factor
         return dtrmm(1.0, self.W.T, Psi_bar.T, overwrite_b=1).T
+
+    def conditional(self, x: Array) -> tuple[Array, float, float]:
+        """ℓ = W k(Z, x) and ρ = k(x, x) − ℓᵀℓ ≥ 0 of a single input, and k(x, x)."""
+        row = x[None]
+        if self.table is None:
+            ell = self.whiten(self.kernel_rows(row))
+            return ell[0], float(self.unexplained(row, ell)[0]), float(diagonal(self.kernel, row)[0])
+        ell = _whitened_row(*self.table, self.Zt, self.W, self.size, row)[: self.size]
+        prior = float(self.table[1][0])
+        return ell, max(prior - float(ell @ ell), 0.0), prior
 
     def unexplained(self, X: Array, Psi: Array, first: int = 0) -> Array:
         """k(x, x) − ψᵀψ ≥ 0 for each row, ψ = W k(Z, x): the prior variance that Z leaves.

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -51,12 +52,16 @@ class Situation:
     discount: float
     rng: np.random.Generator
 
+    @cached_property
+    def conditional(self) -> tuple[Array, float, float]:
+        """ℓ = W k(Z, x), ρ = k(x, x) − ℓᵀℓ and k(x, x)."""
+        return self.basis.conditional(self.x)
+
     @property
     def novelty(self) -> float:
         """ρ/k(x, x): the share of Q(x)'s prior variance that the pseudo-inputs leave."""
-        row = self.x[None]
-        left = self.basis.unexplained(row, self.basis.whiten(self.basis.kernel_rows(row)))
-        return float(left[0] / diagonal(self.basis.kernel, row)[0])
+        _, rho, prior = self.conditional
+        return rho / prior
 
 
 @runtime_checkable
@@ -220,10 +225,8 @@ class EvidenceGain(_Strategy):
         basis, x, sigma2 = situation.basis, situation.x[None], situation.noise_variance
         gamma = np.array([situation.discount])
         delta, kappa = basis.differences(x, situation.x_next[None], gamma)
-        both = basis.whiten(np.concatenate([basis.kernel_rows(x), delta]))
-        ell, psi = both[0], both[1]
-        prior = float(diagonal(basis.kernel, x)[0])
-        rho = prior - float(ell @ ell)
+        psi = basis.whiten(delta)[0]
+        ell, rho, prior = situation.conditional
         if rho <= NOVELTY * prior:
             return False
         ahead = float(matrix(basis.kernel, x, situation.x_next[None])[0, 0]) if situation.discount else 0.0
@@ -264,7 +267,7 @@ class KMeansPlusPlus(_Strategy):
         basis, x = situation.basis, situation.x[None]
         if basis.size == 0:
             return True
-        prior = diagonal(basis.kernel, x)[0] + diagonal(basis.kernel, basis.Z)
+        prior = diagonal(basis.kernel, x)[0] + basis.variances
         share = 1.0 - 2.0 * basis.kernel_rows(x)[0] / prior
         return bool(situation.rng.random() < self.rate * max(float(share.min()), 0.0))
 
@@ -298,9 +301,7 @@ def least_variance(basis: Basis, belief: Belief) -> int:
 
     Dropping it loses least of the variance that the pseudo-inputs explain.
     """
-    W = basis.factor
-    share = 1.0 / (np.einsum("ij,ij->j", W, W) * diagonal(basis.kernel, basis.Z))
-    return int(np.argmin(share))
+    return int(np.argmax(basis.redundancy))
 
 
 def least_information(basis: Basis, belief: Belief) -> int:

@@ -23,7 +23,7 @@ from gpsarsa import _validation as check
 from gpsarsa import checkpoint
 from gpsarsa._estimator import check_transitions
 from gpsarsa.checkpoint import CheckpointError
-from gpsarsa.kernels import Kernel, KernelLike, diagonal, is_built_in
+from gpsarsa.kernels import Kernel, KernelLike, is_built_in
 from gpsarsa.optimization import Bounds, Optimization
 from gpsarsa.placement import DROP_RULES, STRATEGIES, Novelty, Placement, Situation
 from gpsarsa.reservoir import Reservoir
@@ -300,16 +300,12 @@ def _would_go_at_once(situation: Situation) -> bool:
     With g = K⁻¹k(Z, x) and ρ the conditional variance of x, adding x makes 1/A_ii of the others
     1/(A_ii + g_i²/ρ) and is itself left with ρ.
     """
-    basis, x = situation.basis, situation.x[None]
-    kernel, W = basis.kernel, basis.factor
-    ell = basis.whiten(basis.kernel_rows(x))
-    rho = float(basis.unexplained(x, ell)[0])
+    basis = situation.basis
+    ell, rho, prior = situation.conditional
     if rho <= 0.0:
         return True
-    g = basis.unwhiten(ell[0])
-    others = 1.0 / (np.einsum("ij,ij->j", W, W) + g * g / rho)
-    prior, own = diagonal(kernel, basis.Z), diagonal(kernel, x)[0]
-    return bool(rho / own <= float((others / prior).min()))
+    g = basis.unwhiten(ell)
+    return bool(prior / rho >= float((basis.redundancy + g * g / rho * basis.variances).max()))
 
 
 def _plain(bounds: Bounds | None) -> Any:
