@@ -13,13 +13,15 @@ from which follow, a block of transitions at a time,
 and each kernel pulls ∂F/∂δ, ∂F/∂κ and ∂F/∂K_zz back to Z and its own parameters (`_pullback`).
 O(NM²) time, and memory for one block of features beside a few numbers a transition.
 
-Titsias' variational bound is the DTC evidence minus Σ τ/(2σ²): g = −1/σ².
+Titsias' variational bound is the DTC evidence minus tr(Σ⁻¹(K_rr − ΨΨᵀ))/2. For iid noise the trace is
+Σ τ/σ², so that g = −1/σ². For correlated noise, Σ = σ²HHᵀ, it is at most Σ ρ/σ² over the inputs
+visited, ρ being what Z leaves of each Q(x)'s variance, with equality for terminated episodes.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -63,7 +65,7 @@ def log_evidence(
     """log p(rewards) of a sparse model; with `gradient` the pair (value, Gradient).
 
     `pseudo_inputs` None is the exact model. `objective="variational"` is Titsias' lower bound on the
-    exact model's evidence, for iid noise; `weights` have no part in it.
+    exact model's evidence; `weights` have no part in it.
     """
     if not isinstance(transitions, Transitions):
         raise TypeError(f"transitions is a {type(transitions).__name__}; expected Transitions")
@@ -93,14 +95,6 @@ def require_gradient(kernel: Any) -> Kernel:
     return kernel
 
 
-def require_bound(likelihood: Likelihood) -> None:
-    if likelihood.correlated:
-        raise ValueError(
-            "objective='variational' with noise='correlated' is not available: the bound's trace couples "
-            "all transitions of an episode; use objective='evidence'"
-        )
-
-
 # -- the sparse model -------------------------------------------------------------------------
 
 
@@ -112,8 +106,7 @@ def sparse_evidence(
     A pseudo-input that the others determine is left out, as the model would; its gradient is 0.
     """
     if variational:
-        require_bound(likelihood)
-        likelihood = Likelihood(likelihood.noise_variance, False, False, likelihood.prior_mean)
+        likelihood = replace(likelihood, fitc=False)
     basis, admitted = Basis.spanned_by(kernel, Z)
     sums = _Sums(basis, t, likelihood, variational)
     value = sums.value
@@ -138,7 +131,16 @@ class _Sums:
         self.belief = statistics.posterior(likelihood)
         self.value = self.belief.log_evidence
         if variational:
-            self.value -= 0.5 * float(self.taus.sum()) / likelihood.noise_variance
+            self.trace = self._unexplained() if likelihood.correlated else float(self.taus.sum())
+            self.value -= 0.5 * self.trace / likelihood.noise_variance
+
+    def _unexplained(self) -> float:
+        """Σ ρ over the inputs visited."""
+        basis, self.points = self.basis, _visited(self.t)
+        return sum(
+            float(basis.unexplained(X, basis.whiten(basis.kernel_rows(X))).sum())
+            for X in (self.points[rows] for rows in basis.blocks(len(self.points)))
+        )
 
     def gradient(self) -> tuple[Array, Array, float, float]:
         """∂F by the table's values, Z (one a column), σ² and μ₀."""
@@ -155,7 +157,7 @@ class _Sums:
         gram, totals = np.zeros((M, M)), np.zeros(2)
         after = np.zeros((2, M))  # y and R y of the row after the block,
         after_a = np.zeros(1)  # and its a
-        slack = -1.0 / sigma2 if self.variational else 0.0
+        slack = -1.0 / sigma2 if self.variational and not self.likelihood.correlated else 0.0
         for rows, (before, before_r) in zip(reversed(self.blocks), reversed(self.before), strict=True):
             gamma = discounts[rows]
             delta, _ = basis.differences(X[rows], following[rows], gamma)
@@ -168,16 +170,33 @@ class _Sums:
                 Psi, Y, bar, a, m, g, factors, rows.start, gamma, self.likelihood.fitc,
                 self.likelihood.correlated, after, after_a, totals,
             )  # fmt: skip
-            if self.likelihood.fitc or self.variational:
+            if self.likelihood.fitc or slack:
                 gram += Y.T @ Psi  # Y now holds gψ
             pull_differences(
                 *basis.table, basis.Zt, M, X[rows], following[rows], gamma, basis.unwhiten_rows(bar), 0.5 * g,
                 values_bar, Zt_bar, scratch,
             )  # fmt: skip
-        self._pull_prior(m, R, gram, values_bar, Zt_bar, scratch)
         if self.variational:
-            totals[0] += float(self.taus.sum()) / sigma2**2
+            totals[0] += self.trace / sigma2**2
+            if self.likelihood.correlated:
+                self._pull_unexplained(-1.0 / sigma2, gram, values_bar, Zt_bar, scratch)
+        self._pull_prior(m, R, gram, values_bar, Zt_bar, scratch)
         return values_bar, Zt_bar, 0.5 * float(totals[0]), float(totals[1])
+
+    def _pull_unexplained(
+        self, g: float, gram: Array, values_bar: Array, Zt_bar: Array, scratch: Array
+    ) -> None:
+        """The part ½ g Σ ρ: as of rows with γ = 0 that have no reward."""
+        basis = self.basis
+        assert basis.table is not None
+        for rows in basis.blocks(len(self.points)):
+            X = self.points[rows]
+            Psi = basis.whiten(basis.kernel_rows(X))
+            gram += g * (Psi.T @ Psi)
+            pull_differences(
+                *basis.table, basis.Zt, basis.size, X, X, np.zeros(len(X)), basis.unwhiten_rows(-g * Psi),
+                np.full(len(X), 0.5 * g), values_bar, Zt_bar, scratch,
+            )  # fmt: skip
 
     def _pull_prior(
         self, m: Array, R: Array, gram: Array, values_bar: Array, Zt_bar: Array, scratch: Array
@@ -189,6 +208,13 @@ class _Sums:
         own = np.zeros(Zt_bar.shape)
         pull_matrix(*basis.table, basis.Zt, M, basis.Z.copy(), K_bar, values_bar, own, scratch)
         Zt_bar += 2.0 * own  # each z is in a row and in a column of K_zz
+
+
+def _visited(t: Transitions) -> Array:
+    """Every x, and every x′ that is not the x of the row after."""
+    ends = t.discounts > 0.0
+    ends[:-1] &= t.starts[1:]
+    return np.concatenate([t.inputs, t.next_inputs[ends]])
 
 
 PIVOT, COUPLING, DIAGONAL, BESIDE = range(4)  # rows of what `_noise_factor` returns

@@ -24,7 +24,7 @@ from gpsarsa._validation import Array
 from gpsarsa.basis import Basis
 from gpsarsa.belief import CARRY_VARIANCE, DONE, Belief
 from gpsarsa.draws import per_function, prior_draw
-from gpsarsa.evidence import Gradient, require_bound, sparse_evidence
+from gpsarsa.evidence import Gradient, sparse_evidence
 from gpsarsa.kernels import KernelLike
 from gpsarsa.optimization import Bounds, Optimization, Parameters, Search
 from gpsarsa.statistics import Likelihood, Refused, Statistics, border_terms
@@ -372,8 +372,8 @@ class SparseGPSarsa(Estimator):
         prior_mean : bool
             Whether to learn μ₀ too.
         objective : {"evidence", "variational"}
-            The model's own log evidence, or Titsias' lower bound on the exact model's, which does not
-            mistake noise for what Z cannot explain (iid noise only).
+            The model's own log evidence, or Titsias' lower bound on the exact model's, under which
+            pseudo-inputs keep covering the data where FITC's evidence may gather them in a few places.
         bounds : dict of (low, high), optional
             By name: a kernel parameter, "noise_variance", "prior_mean", "pseudo_inputs" (one number a
             column). By default Z stays in the data's bounding box, enlarged by 5 % on each side, and
@@ -393,8 +393,6 @@ class SparseGPSarsa(Estimator):
             start, end, iterations, evaluations, reason, converged and the trace of the objective.
         """
         variational = check.one_of(objective, "objective", ("evidence", "variational")) == "variational"
-        if variational:
-            require_bound(self._likelihood)
         search = Search(
             check.flag(pseudo_inputs, "pseudo_inputs"), hyperparameters, check.flag(prior_mean, "prior_mean"),
             objective, bounds, max_iterations, restarts, seed, progress_bar,

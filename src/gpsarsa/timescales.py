@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from gpsarsa import _validation as check
 from gpsarsa import checkpoint
-from gpsarsa._estimator import check_transitions
+from gpsarsa._estimator import NEEDS_NEXT, check_transitions
 from gpsarsa.checkpoint import CheckpointError
 from gpsarsa.kernels import Kernel, KernelLike, is_built_in
 from gpsarsa.optimization import Bounds, Optimization
@@ -32,7 +32,7 @@ from gpsarsa.transitions import Transitions
 
 __all__ = ["Slow", "Timescales"]
 
-STRETCH = 32  # how many transitions in a row a reservoir keeps together under correlated noise
+STRETCH = 16  # how many transitions in a row a reservoir keeps together under correlated noise
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class Slow:
     """A slow timescale: what is learnt by the evidence, and how often.
 
     `every` counts "transitions" or "episodes"; the other fields are arguments of
-    `SparseGPSarsa.optimize`.
+    `SparseGPSarsa.optimize`. By default the objective is the variational bound where pseudo-inputs
+    move, so that they keep covering the data, and the evidence where they stay.
     """
 
     every: int
@@ -48,7 +49,7 @@ class Slow:
     pseudo_inputs: bool = True
     hyperparameters: bool | Sequence[str] = False
     prior_mean: bool = False
-    objective: str = "evidence"
+    objective: str | None = None
     bounds: Bounds | None = None
     max_iterations: int = 20
 
@@ -56,6 +57,8 @@ class Slow:
         if check.count(self.every, "every") == 0:
             raise ValueError("every = 0; expected 1 or more")
         check.one_of(self.unit, "unit", ("transitions", "episodes"))
+        if self.objective is None:
+            object.__setattr__(self, "objective", "variational" if self.pseudo_inputs else "evidence")
         check.one_of(self.objective, "objective", ("evidence", "variational"))
         check.count(self.max_iterations, "max_iterations")
 
@@ -133,21 +136,30 @@ class Timescales:
         """Take in one transition, as `SparseGPSarsa.observe`, and do what else is due."""
         model, columns = self.model, self.model._columns
         x = check.vector(x, "x", columns)
-        ahead = x if x_next is None or discount == 0.0 else check.vector(x_next, "x_next", columns)
+        reward, discount = check.number(reward, "reward"), check.discount(discount, "discount")
+        if discount > 0.0 and x_next is None:
+            raise ValueError(NEEDS_NEXT.format(discount))
+        ahead = check.vector(x_next, "x_next", columns) if discount > 0.0 else x
         last, last_discount = model._history.end
-        begins = last_discount == 0.0 or not np.array_equal(x, last) if start is None else bool(start)
-        added = self._wants(x, ahead, discount) and bool(model.add_pseudo_inputs(x[None])[0])
+        if start is None:
+            begins = last_discount == 0.0 or not np.array_equal(x, last)
+        else:
+            begins = check.flag(start, "start")
+        added = self._wants(x, ahead, discount)
+        before = (model._basis.copy(), model._belief.copy()) if added else None
         try:
-            model.observe(x, reward, x_next, discount, start)
+            added = added and bool(model.add_pseudo_inputs(x[None])[0])
+            model.observe(x, reward, ahead, discount, begins)
         except BaseException:
-            if added:
-                model.remove_pseudo_inputs([len(model.pseudo_inputs) - 1])
+            if before is not None:
+                model._basis, model._belief = before
+                model._hot = None
             raise
         self._after(x, reward, ahead, discount, begins, added)
         return self
 
     def update(self, transitions: Transitions) -> Self:
-        """Take in transitions one after another."""
+        """Take in transitions one after another; those before one that is refused stay."""
         t = check_transitions(transitions, self.model._columns)
         for x, r, following, gamma, start in zip(*t._arrays, strict=True):
             self.observe(x, float(r), following, float(gamma), bool(start))
