@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import gpsarsa
 
 SOURCE = Path(gpsarsa.__file__).parent
@@ -67,6 +69,7 @@ def test_importing_is_light():
 
 
 COMPILED = """
+import warnings; warnings.simplefilter("ignore")
 import numpy as np, gpsarsa
 from numba.core import event
 from gpsarsa import GPSarsa, SparseGPSarsa, Transitions, kernels
@@ -83,11 +86,16 @@ with event.install_recorder("numba:compile") as recorder:
             model.remove_pseudo_inputs([0, 2])
             model.predict(fortran, return_std=True); model.predict(frozen, return_cov=True)
             model.sample(1, 0)[0](frozen)
+            model.optimize(t, max_iterations=2)
         GPSarsa(kernel, 0.1, noise="correlated").fit(t).update(t).predict(fortran, return_std=True)
+        exact = GPSarsa(kernel, 0.1); exact.optimize(t, max_iterations=2)
+    model = SparseGPSarsa(kernel, 0.1, frozen[:0], noise="correlated")
+    model.optimize(t, max_iterations=2)
+    gpsarsa.Timescales(model, slow=[gpsarsa.Slow(3, max_iterations=2)], budget=2).update(t).update(t)
     SparseGPSarsa(kernel, 0.1, frozen, noise="correlated", forgetting=0.9).update(t)
 print(len(recorder.buffer))
-from gpsarsa import _linalg, _step, _table, basis, belief, statistics
-for module in (_linalg, _step, _table, basis, belief, statistics):
+from gpsarsa import _linalg, _pullback, _step, _table, basis, belief, evidence, statistics
+for module in (_linalg, _pullback, _step, _table, basis, belief, evidence, statistics):
     for name, function in vars(module).items():
         if hasattr(function, "signatures") and len(function.signatures) > 1:
             print("many:", name, function.signatures)
@@ -102,12 +110,14 @@ def test_only_the_first_run_compiles_and_each_function_once(tmp_path):
     assert int(second[0]) == 0
 
 
-def test_the_code_in_the_readme_runs(tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", ["README.md", "docs/learning.md"])
+def test_the_code_on_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (SOURCE.parents[1] / "README.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (SOURCE.parents[1] / page).read_text(), re.DOTALL)
     assert blocks
+    names: dict[str, object] = {}
     for block in blocks:
-        exec(compile(block, "README.md", "exec"), {})
+        exec(compile(block, page, "exec"), names)
 
 
 def test_the_version_is_one_number():

@@ -86,7 +86,7 @@ def kernel_differences(codes, values, Zt, n, X, following, gamma, delta, kappa, 
 def _whitened_row(codes, values, Zt, W, n, X):
     """W k(Z, x) for the single row x of X, padded with zeros."""
     work = np.zeros((4, blocked(n) + 1))
-    kernel_row(codes, values, Zt, n, X, 0, work[0], work[1], work[2])
+    kernel_row(codes, values, Zt, n, X, X.shape[0] - 1, work[0], work[1], work[2])
     lower_times(W, work[:1], n, work[3:])
     return work[3]
 
