@@ -11,7 +11,8 @@ from which follow, a block of transitions at a time,
     ∂F/∂K_zz = −½ Wᵀ(m mᵀ − I + R − Σ g ψψᵀ) W,
 
 and each kernel pulls ∂F/∂δ, ∂F/∂κ and ∂F/∂K_zz back to Z and its own parameters (`_pullback`).
-O(NM²) time, and memory for one block of features beside a few numbers a transition.
+O(NM²) time; beside a few numbers a transition, memory for one block of features, or for those of up
+to 64 MiB of transitions.
 
 Titsias' variational bound is the DTC evidence minus tr(Σ⁻¹(K_rr − ΨΨᵀ))/2. For iid noise the trace is
 Σ τ/σ², so that g = −1/σ². For correlated noise, Σ = σ²HHᵀ, it is at most Σ ρ/σ² over the inputs
@@ -38,6 +39,9 @@ from gpsarsa.statistics import Likelihood, Statistics
 from gpsarsa.transitions import Transitions
 
 __all__ = ["Gradient", "exact_evidence", "log_evidence", "noise_covariance", "sparse_evidence"]
+
+
+KEEP = 2**23  # features of no more numbers than this (64 MiB) are kept from the first pass for the second
 
 
 @dataclass(frozen=True)
@@ -125,14 +129,20 @@ class _Sums:
         self.taus = np.empty(len(t))
         self.blocks = list(basis.blocks(len(t)))
         self.before: list[tuple[Array, float]] = []  # L⁻¹ψ and L⁻¹r of the row before each block
+        self.kept: list[Array] | None = [] if len(t) * basis.size <= KEEP else None
         for rows in self.blocks:
             self.before.append((statistics._before.copy(), float(statistics._chain[0])))
-            self.taus[rows] = statistics.accumulate(basis, t[rows], likelihood)
-        self.belief = statistics.posterior(likelihood)
+            self.taus[rows] = statistics.accumulate(basis, t[rows], likelihood, keep=self.kept)
+        self.belief, self.gram = statistics.posterior(likelihood), statistics.gram
         self.value = self.belief.log_evidence
         if variational:
             self.trace = self._unexplained() if likelihood.correlated else float(self.taus.sum())
             self.value -= 0.5 * self.trace / likelihood.noise_variance
+
+    def _features(self, rows: slice) -> Array:
+        """Ψ of one block."""
+        X, _, following, discounts, _ = self.t._arrays
+        return self.basis.whiten(self.basis.differences(X[rows], following[rows], discounts[rows])[0])
 
     def _unexplained(self) -> float:
         """Σ ρ over the inputs visited."""
@@ -154,14 +164,14 @@ class _Sums:
         )
         scratch = scratch_for(basis.table, M)
         values_bar, Zt_bar = np.zeros(len(basis.table[1])), np.zeros((basis.columns, M + 1))
-        gram, totals = np.zeros((M, M)), np.zeros(2)
+        slack = -1.0 / sigma2 if self.variational and not self.likelihood.correlated else 0.0
+        # Σ g ψψᵀ; for the bound with iid noise it is what S is made of
+        gram, totals = -symmetrised(self.gram, M) if slack else np.zeros((M, M)), np.zeros(2)
         after = np.zeros((2, M))  # y and R y of the row after the block,
         after_a = np.zeros(1)  # and its a
-        slack = -1.0 / sigma2 if self.variational and not self.likelihood.correlated else 0.0
         for rows, (before, before_r) in zip(reversed(self.blocks), reversed(self.before), strict=True):
             gamma = discounts[rows]
-            delta, _ = basis.differences(X[rows], following[rows], gamma)
-            Psi = basis.whiten(delta)
+            Psi = self.kept.pop() if self.kept else self._features(rows)
             Y, a = Psi.copy(), rewards[rows] - self.likelihood.prior_mean * (1.0 - gamma) - Psi @ m
             _solve_noise(Y, a, factors, rows.start, before, before_r - float(before @ m), after, after_a)
             bar = Y @ R
@@ -170,7 +180,7 @@ class _Sums:
                 Psi, Y, bar, a, m, g, factors, rows.start, gamma, self.likelihood.fitc,
                 self.likelihood.correlated, after, after_a, totals,
             )  # fmt: skip
-            if self.likelihood.fitc or slack:
+            if self.likelihood.fitc:
                 gram += Y.T @ Psi  # Y now holds gψ
             pull_differences(
                 *basis.table, basis.Zt, M, X[rows], following[rows], gamma, basis.unwhiten_rows(bar), 0.5 * g,

@@ -116,11 +116,17 @@ class Statistics:
         return self
 
     def accumulate(
-        self, basis: Basis, transitions: Transitions, likelihood: Likelihood, residuals: Array | None = None
+        self,
+        basis: Basis,
+        transitions: Transitions,
+        likelihood: Likelihood,
+        residuals: Array | None = None,
+        keep: list[Array] | None = None,
     ) -> Array:
         """Add transitions block by block; returns their residual variances τ.
 
-        `residuals` are used instead of the basis's own where they are given.
+        `residuals` are used instead of the basis's own where they are given. `keep` receives a copy of
+        each block's features Ψ.
         """
         given = residuals is not None
         taus = residuals if residuals is not None else np.empty(len(transitions))
@@ -128,6 +134,8 @@ class Statistics:
         X, rewards, following, discounts, all_starts = transitions._arrays
         for block, delta, kappa in basis.differences_by_block(X, following, discounts):
             Psi, gamma, starts = basis.whiten(delta), discounts[block], all_starts[block]
+            if keep is not None:
+                keep.append(Psi.copy())
             r = rewards[block] - likelihood.prior_mean * (1.0 - gamma)
             answer, row, log_det = _divide_by_noise(
                 Psi, r, kappa, gamma, starts, likelihood.noise_variance, likelihood.fitc,
