@@ -22,6 +22,7 @@ LAYERS = [
     ["exact", "sparse"],
     ["_estimator"],
     ["optimization"],
+    ["_space"],
     ["evidence", "placement"],
     ["statistics"],
     ["_step"],
