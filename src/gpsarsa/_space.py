@@ -109,7 +109,8 @@ class Space:
     def _hyperparameter(self, name: str, given: Checked, t: Transitions) -> Slot:
         value = np.asarray(self._entry(self._start, name), dtype=np.float64)
         if name.endswith("share"):
-            return Slot(name, (), *given.get(name, (np.zeros(1), np.ones(1))), np.ones(1))
+            low, high = given.get(name, (np.zeros(1), np.ones(1)))
+            return Slot(name, (), low, high, np.ones(1))
         low, high = given.get(name) or _default_bounds(name, value, t)
         size = max(value.size, 1)
         return Slot(name, value.shape, np.broadcast_to(low, size), np.broadcast_to(high, size), None)
@@ -117,7 +118,8 @@ class Space:
     def _mean(self, given: Checked, t: Transitions) -> Slot:
         scale = float(np.sqrt(self._start.kernel.diag(t.inputs[:1])[0]))
         unit = max(scale, abs(self._start.prior_mean))
-        return Slot(MEAN, (), *given.get(MEAN, (np.full(1, -np.inf), np.full(1, np.inf))), np.full(1, unit))
+        low, high = given.get(MEAN, (np.full(1, -np.inf), np.full(1, np.inf)))
+        return Slot(MEAN, (), low, high, np.full(1, unit))
 
     def _pseudo_inputs(self, given: Checked, t: Transitions) -> Slot:
         M, free = len(self._start.pseudo_inputs), self._free
