@@ -7,7 +7,7 @@ SOURCES := $(wildcard src/gpsarsa/*.py src/gpsarsa/*/*.py)
 FRESH := .venv/.fresh
 PEERS := .peers/.ready
 
-.PHONY: setup demo test lint format figure bench bench-evidence clean
+.PHONY: setup demo test lint format figure bench bench-evidence study clean
 
 setup: $(READY)
 
@@ -25,7 +25,7 @@ demo: $(FRESH)
 	$(BIN)/python examples/demo.py
 
 test: $(FRESH)
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -41,6 +41,9 @@ figure: $(FRESH)
 
 bench: $(FRESH)
 	$(BIN)/python -m benchmarks
+
+study: $(FRESH)
+	$(BIN)/python -m studies
 
 # Other libraries to compare with, in an environment of their own; this torch is a build for the CPU alone.
 $(PEERS):

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpsarsa import _step, checkpoint
 from gpsarsa import _validation as check
+from gpsarsa import checkpoint
 from gpsarsa._validation import Array
-from gpsarsa.belief import INDEFINITE, LOST_DEFINITENESS, OVERFLOW
 from gpsarsa.checkpoint import CheckpointError
 from gpsarsa.evidence import require_gradient
 from gpsarsa.kernels import Kernel, KernelLike, is_built_in
 from gpsarsa.optimization import Objective, Optimization, Parameters, Search, maximise
 from gpsarsa.transitions import History, Transitions
 
-__all__ = ["NEEDS_NEXT", "Estimator", "Function", "check_transitions", "explain"]
+__all__ = ["NEEDS_NEXT", "Estimator", "Function", "check_transitions"]
 
 Function = Callable[[Any], Array]
 
@@ -218,25 +217,3 @@ def check_transitions(value: Any, columns: int | None) -> Transitions:
     if columns is not None and value.columns != columns:
         raise ValueError(f"the transitions have {value.columns} columns; the model has {columns}")
     return value
-
-
-def explain(answer: int, where: str, names: dict[str, Any]) -> NoReturn:
-    """Raise the error for an answer of the compiled loops, with the argument it speaks of."""
-    if answer == OVERFLOW:
-        name = f"rewards{where}" if where else "reward"
-        raise ValueError(f"{name} = {names['reward']} overflows the posterior; rescale the rewards")
-    if answer == INDEFINITE:
-        raise ArithmeticError(LOST_DEFINITENESS)
-    if answer == _step.OVEREXPLAINED:
-        raise ArithmeticError(
-            f"transition{where}: the pseudo-inputs explain more than its prior variance, far beyond "
-            "rounding; the kernel is not positive definite or K_zz is too ill-conditioned: remove "
-            "pseudo-inputs that lie close together"
-        )
-    name, value, expected = {
-        _step.BAD_INPUT: ("x", names["x"], "finite numbers"),
-        _step.BAD_NEXT_INPUT: ("x_next", names["x_next"], "finite numbers where discount > 0"),
-        _step.BAD_REWARD: ("reward", names["reward"], "a finite number"),
-        _step.BAD_DISCOUNT: ("discount", names["discount"], "a number in [0, 1]"),
-    }[answer]
-    raise ValueError(f"{name} = {value}; expected {expected}")

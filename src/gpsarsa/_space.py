@@ -83,10 +83,10 @@ class Space:
         kernel = require_gradient(start.kernel)
         if len(t) == 0:
             raise ValueError("there are no transitions to learn from; pass at least one")
-        self._start, self.bounded = start, bool(bounds)
+        self._start = start
         discrete = kernel.discrete_columns(t.columns)
         self._free = np.array([c for c in range(t.columns) if c not in discrete], dtype=np.int64)
-        given = _checked_bounds(bounds, start)
+        given = self._given = _checked_bounds(bounds, start)
         self.slots = [self._hyperparameter(name, given, t) for name in _chosen(kernel, hyperparameters)]
         if prior_mean:
             self.slots.append(self._mean(given, t))
@@ -144,6 +144,14 @@ class Space:
         if name in (NOISE, MEAN):
             return getattr(source, name)
         return (source.kernel.parameters if isinstance(source, Parameters) else source.kernel)[name]
+
+    def excluded_by_the_user(self) -> bool:
+        """Whether the start lies outside bounds that were given, not chosen here."""
+        for slot in self.slots:
+            value = np.ravel(self._entry(self._start, slot.name))
+            if slot.name in self._given and ((value < slot.low) | (value > slot.high)).any():
+                return True
+        return False
 
     def pack(self, parameters: Parameters) -> Array:
         """The search vector of these parameters."""
@@ -205,6 +213,8 @@ def _chosen(kernel: Kernel, hyperparameters: bool | Iterable[str]) -> list[str]:
     known = [*kernel.parameters, NOISE]
     if isinstance(hyperparameters, bool | np.bool_ | int):
         return known if check.flag(hyperparameters, "hyperparameters") else []
+    if not isinstance(hyperparameters, Iterable):
+        raise TypeError(f"hyperparameters = {hyperparameters!r}; expected True, False or a list of names")
     names = [hyperparameters] if isinstance(hyperparameters, str) else list(hyperparameters)
     for name in names:
         if name not in known:
@@ -225,11 +235,12 @@ def _default_bounds(name: str, value: Array, t: Transitions) -> tuple[Array, Arr
         widths = (high - low)[high > low]
         least, most = (widths.min(), widths.max()) if len(widths) else (value.min(), value.max())
         lo, hi = 1e-3 * least, 1e2 * most
-    elif name == NOISE:
-        power = float(np.mean(np.square(t.rewards))) or float(value)
-        lo, hi = 1e-8 * power, 1e4 * power
     else:
-        lo, hi = 1e-6 * value.min(), 1e6 * value.max()
+        with np.errstate(over="ignore"):
+            power = float(np.mean(np.square(t.rewards))) or float(value)
+        lo, hi = (1e-8 * power, 1e4 * power) if name == NOISE else (1e-6 * power, 1e6 * power)
+        if name != NOISE:
+            lo, hi = min(lo, 1e-6 * float(value)), max(hi, 1e6 * float(value))
     least, most = np.finfo(np.float64).tiny * 1e8, 1e150
     lo, hi = np.clip([lo, hi], least, most)
     return np.ravel(np.minimum(lo, value)), np.ravel(np.maximum(hi, value))

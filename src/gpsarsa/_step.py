@@ -1,16 +1,18 @@
-"""The compiled per-transition loop: kernel row, feature, condition."""
+"""The compiled per-transition loop: kernel row, feature, condition; and what its answers mean."""
 
 from __future__ import annotations
 
 import math
+from typing import Any, NoReturn
 
 import numpy as np
 
 from gpsarsa._linalg import blocked, compiled, lower_times
 from gpsarsa.basis import SCRATCH, kernel_differences
-from gpsarsa.belief import DONE, condition
+from gpsarsa.belief import DONE, INDEFINITE, LOST_DEFINITENESS, OVERFLOW, condition
+from gpsarsa.transitions import Transitions
 
-__all__ = ["absorb", "absorb_one", "absorb_transitions"]
+__all__ = ["absorb", "absorb_one", "absorb_transitions", "explain", "explain_row"]
 
 # besides the answers of `condition`
 OVEREXPLAINED, BAD_INPUT, BAD_NEXT_INPUT, BAD_REWARD, BAD_DISCOUNT, FULL = 3, 4, 5, 6, 7, 8
@@ -126,3 +128,31 @@ def absorb_one(
             for i in range(2 * d + 4):
                 records[count, i] = newest[i]
     return answer
+
+
+def explain(answer: int, where: str, names: dict[str, Any]) -> NoReturn:
+    """Raise the error for an answer of the compiled loops, with the argument it speaks of."""
+    if answer == OVERFLOW:
+        name = f"rewards{where}" if where else "reward"
+        raise ValueError(f"{name} = {names['reward']} overflows the posterior; rescale the rewards")
+    if answer == INDEFINITE:
+        raise ArithmeticError(LOST_DEFINITENESS)
+    if answer == OVEREXPLAINED:
+        raise ArithmeticError(
+            f"transition{where}: the pseudo-inputs explain more than its prior variance, far beyond "
+            "rounding; the kernel is not positive definite or K_zz is too ill-conditioned: remove "
+            "pseudo-inputs that lie close together"
+        )
+    name, value, expected = {
+        BAD_INPUT: ("x", names["x"], "finite numbers"),
+        BAD_NEXT_INPUT: ("x_next", names["x_next"], "finite numbers where discount > 0"),
+        BAD_REWARD: ("reward", names["reward"], "a finite number"),
+        BAD_DISCOUNT: ("discount", names["discount"], "a number in [0, 1]"),
+    }[answer]
+    raise ValueError(f"{name} = {value}; expected {expected}")
+
+
+def explain_row(answer: int, row: int, t: Transitions) -> NoReturn:
+    """Raise the error for an answer about a row of transitions."""
+    explain(answer, f"[{row}]", {"x": t.inputs[row], "reward": t.rewards[row],
+            "x_next": t.next_inputs[row], "discount": t.discounts[row]})  # fmt: skip

@@ -311,6 +311,10 @@ class Basis:
                 self._trace += float(self.W[M] @ self.W[M])
                 self.scale = scale
 
+    def projection(self, old: Basis) -> Array:
+        """T = W k(Z, Z_old) W_oldᵀ: prior covariances of these whitened values with the old ones."""
+        return np.asarray(self.factor @ old.kernel_rows(self.Z) @ old.factor.T)
+
     def _fill(self, Z: Array, W: Array, scale: float) -> None:
         M = len(Z)
         self._reserve(M)

@@ -258,6 +258,15 @@ class Belief:
         self.scalars[CARRY_MEAN] = -shared * (r - float(psi @ self.mean))
         self.scalars[CARRY_VARIANCE] = sigma2 - shared**2 * (1.0 - float(psi @ q))
 
+    def projected(self, T: Array) -> Belief:
+        """What this belief says about other whitened values w′, given their prior covariance T with w.
+
+        w′ given w is N(T w, I − TTᵀ), so m′ = T m, R′ = T R Tᵀ + I − TTᵀ, c′ = T c.
+        """
+        M = self.size
+        R = T @ (self.covariance - np.eye(M)) @ T.T + np.eye(len(T))
+        return Belief.restored(T @ self.mean, R, T @ self.c[:M], self.scalars)
+
     def marginalise(self, index: int, cosines: Array, sines: Array) -> None:
         """Integrate one pseudo-input out, by the rotations that took it out of the basis.
 

@@ -29,17 +29,20 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri
 
 from gpsarsa import _validation as check
-from gpsarsa._linalg import compiled, symmetrised
+from gpsarsa._linalg import EPS, compiled, symmetrised
 from gpsarsa._pullback import pull_differences, pull_matrix, scratch_for
+from gpsarsa._step import explain_row
 from gpsarsa._table import Table, kernel_matrix
 from gpsarsa._validation import Array
 from gpsarsa.basis import Basis
 from gpsarsa.kernels import Kernel, is_built_in
-from gpsarsa.statistics import Likelihood, Statistics
+from gpsarsa.statistics import Likelihood, Refused, Statistics
 from gpsarsa.transitions import Transitions
 
 __all__ = ["Gradient", "exact_evidence", "log_evidence", "noise_covariance", "sparse_evidence"]
 
+
+CURE = "increase noise_variance, or check that the kernel is positive definite"
 
 KEEP = 2**23  # features of no more numbers than this (64 MiB) are kept from the first pass for the second
 
@@ -132,7 +135,10 @@ class _Sums:
         self.kept: list[Array] | None = [] if len(t) * basis.size <= KEEP else None
         for rows in self.blocks:
             self.before.append((statistics._before.copy(), float(statistics._chain[0])))
-            self.taus[rows] = statistics.accumulate(basis, t[rows], likelihood, keep=self.kept)
+            try:
+                self.taus[rows] = statistics.accumulate(basis, t[rows], likelihood, keep=self.kept)
+            except Refused as refused:
+                explain_row(refused.answer, rows.start + refused.row, t)
         self.belief, self.gram = statistics.posterior(likelihood), statistics.gram
         self.value = self.belief.log_evidence
         if variational:
@@ -223,6 +229,13 @@ class _Sums:
 def _visited(t: Transitions) -> Array:
     """Every x, and every x′ that is not the x of the row after."""
     ends = t.discounts > 0.0
+    apart = (t.inputs[1:] != t.next_inputs[:-1]).any(axis=1) & ~t.starts[1:]
+    if (apart & ends[:-1]).any():
+        row = int(np.argmax(apart & ends[:-1])) + 1
+        raise ValueError(
+            f"starts[{row}] is False, but inputs[{row}] is not next_inputs[{row - 1}]: the variational bound "
+            "with correlated noise needs unbroken paths; use objective='evidence'"
+        )
     ends[:-1] &= t.starts[1:]
     return np.concatenate([t.inputs, t.next_inputs[ends]])
 
@@ -345,6 +358,15 @@ def noise_covariance(t: Transitions, noise_variance: float, correlated: bool, fi
     return Sigma
 
 
+def require_definite(factor: Array, info: int) -> None:
+    """Refuse the Cholesky factor of a covariance, with LAPACK's `info`, that is lost in rounding."""
+    pivots, variances = factor.diagonal() ** 2, np.einsum("ij,ij->i", factor, factor)
+    lost = pivots < 4.0 * EPS * variances
+    if info or lost.any():
+        row = info - 1 if info else int(np.argmax(lost))
+        raise ArithmeticError(f"the rewards' covariance is not positive definite at row {row}: {CURE}")
+
+
 def exact_evidence(kernel: Kernel, t: Transitions, likelihood: Likelihood) -> tuple[float, Gradient]:
     """The exact model's log evidence and gradient: ∂F = ½ tr(Q ∂(K_rr + Σ)). O(N³)."""
     n, (X, rewards, following, gamma, _) = len(t), t._arrays
@@ -358,14 +380,17 @@ def exact_evidence(kernel: Kernel, t: Transitions, likelihood: Likelihood) -> tu
         + np.outer(gamma, gamma) * _matrix(table, Yt, following)
     )
     factor, info = dpotrf(K + likelihood.noise_variance * unit_noise, lower=1, clean=1) if n else (K, 0)
-    if info:
-        raise ArithmeticError(
-            f"the rewards' covariance is not positive definite at row {info - 1}: increase noise_variance"
-        )
+    if n:
+        require_definite(factor, info)
     inverse = symmetrised(dpotri(factor, lower=1)[0], n) if n else K
     r = rewards - likelihood.prior_mean * (1.0 - gamma)
-    a = inverse @ r
-    value = -float(np.log(factor.diagonal()).sum()) - 0.5 * (n * math.log(2 * math.pi) + float(r @ a))
+    with np.errstate(over="ignore", invalid="ignore"):
+        a = inverse @ r
+        square = float(r @ a)
+    if not math.isfinite(square):
+        row = int(np.argmax(np.abs(rewards)))
+        raise ValueError(f"rewards[{row}] = {rewards[row]} overflows the evidence; rescale the rewards")
+    value = -float(np.log(factor.diagonal()).sum()) - 0.5 * (n * math.log(2 * math.pi) + square)
     Q = np.outer(a, a) - inverse
     values_bar, unused, scratch = np.zeros(len(table[1])), np.zeros(Xt.shape), scratch_for(table, n)
     for At, B, weights in (

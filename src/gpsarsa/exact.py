@@ -16,15 +16,13 @@ from gpsarsa._estimator import Estimator, Function, check_transitions
 from gpsarsa._linalg import EPS, append_inverse_row, enlarged, square
 from gpsarsa._validation import Array
 from gpsarsa.draws import per_function, prior_draw
-from gpsarsa.evidence import Gradient, exact_evidence, noise_covariance
+from gpsarsa.evidence import CURE, Gradient, exact_evidence, noise_covariance, require_definite
 from gpsarsa.kernels import KernelLike, diagonal, matrix
 from gpsarsa.optimization import Bounds, Optimization, Parameters, Search
 from gpsarsa.statistics import Likelihood
 from gpsarsa.transitions import History, Transitions
 
 __all__ = ["GPSarsa"]
-
-CURE = "increase noise_variance, or check that the kernel is positive definite"
 
 
 class GPSarsa(Estimator):
@@ -71,10 +69,8 @@ class GPSarsa(Estimator):
         n = len(t)
         K = self._covariances(t, t) + noise_covariance(t, self.noise_variance, self.noise == "correlated")
         factor, info = dpotrf(K, lower=1, clean=1) if n else (K, 0)
-        if info:
-            raise ArithmeticError(
-                f"the rewards' covariance is not positive definite at row {info - 1}: {CURE}"
-            )
+        if n:
+            require_definite(factor, info)
         W = dtrtri(factor, lower=1)[0] if n else factor
         with np.errstate(over="ignore", invalid="ignore"):
             y = W @ self._centred(t)
@@ -168,16 +164,9 @@ class GPSarsa(Estimator):
         `SparseGPSarsa.optimize`.
         """
         search = Search(
-            False,
-            hyperparameters,
-            prior_mean,
-            "evidence",
-            bounds,
-            max_iterations,
-            restarts,
-            seed,
+            False, hyperparameters, prior_mean, "evidence", bounds, max_iterations, restarts, seed,
             progress_bar,
-        )
+        )  # fmt: skip
         t = self._to_learn_from(transitions, self._columns)
         correlated = self.noise == "correlated"
 

@@ -58,6 +58,15 @@ class Search:
     seed: Any = None
     progress_bar: bool = False
 
+    def __post_init__(self) -> None:
+        for name in ("pseudo_inputs", "prior_mean", "progress_bar"):
+            check.flag(getattr(self, name), name)
+        for name in ("max_iterations", "restarts"):
+            check.count(getattr(self, name), name)
+        check.one_of(self.objective, "objective", ("evidence", "variational"))
+
+
+NO_FURTHER = "no better point was found along the last search direction"
 
 Objective = Callable[[Parameters], tuple[float, Gradient]]
 
@@ -69,29 +78,27 @@ def maximise(
 
     An interruption (Ctrl-C) ends the search at the last accepted step; the report says so.
     """
-    max_iterations = check.count(search.max_iterations, "max_iterations")
-    restarts = check.count(search.restarts, "restarts")
     rng = np.random.default_rng(search.seed)
     space = Space(
         start, t, pseudo_inputs=search.pseudo_inputs, hyperparameters=search.hyperparameters,
         prior_mean=search.prior_mean, bounds=search.bounds,
     )  # fmt: skip
-    value = evaluate(start)[0]  # errors in the data come out here, with nothing done yet
+    with np.errstate(over="ignore", invalid="ignore"):
+        value = evaluate(start)[0]  # errors in the data come out here, with nothing done yet
     if not np.isfinite(value):
         raise ValueError("the rewards overflow the evidence; rescale them")
-    if space.size == 0 or max_iterations == 0:
+    if space.size == 0 or search.max_iterations == 0:
         reason = "nothing to learn" if space.size == 0 else "max_iterations = 0"
         return start, Optimization(value, value, 0, 0, reason, space.size == 0, search.objective)
-    run = _Run(evaluate, space, value, check.flag(search.progress_bar, "progress_bar"), max_iterations)
+    run = _Run(evaluate, space, value, search.progress_bar, search.max_iterations)
     origin = space.pack(start)
-    inside = bool((origin >= space.low).all() and (origin <= space.high).all())
     run.climb(np.clip(origin, space.low, space.high))
-    for _ in range(restarts):
+    for _ in range(search.restarts):
         if run.interrupted:
             break
         run.climb(np.clip(origin + space.perturbation(rng), space.low, space.high))
     best = run.best
-    if best is None or (best.value < value and (inside or not space.bounded)):
+    if best is None or (best.value < value and not space.excluded_by_the_user()):
         return start, replace(run.report(value, value, search.objective), trace=[])
     if best.value < value:
         warnings.warn(
@@ -129,7 +136,11 @@ class _Run:
         from scipy.optimize import minimize  # half a second of import that few sessions need
 
         own = _Best(origin, -np.inf, [])
-
+        if (self.space.low == self.space.high).all():
+            self.best = replace(
+                own, value=-self._cost(origin)[0], reason="bounds leave one point", converged=True
+            )
+            return
         with Progress("optimize: iteration", self.max_iterations, shown=self.shown) as progress:
 
             def accept(intermediate_result: Any) -> None:
@@ -152,7 +163,7 @@ class _Run:
                 )
                 own.converged = result.status == 0
                 limit = f"stopped at max_iterations = {self.max_iterations}"
-                own.reason = {0: "converged", 1: limit}.get(result.status, str(result.message))
+                own.reason = {0: "converged", 1: limit}.get(result.status, NO_FURTHER)
             except KeyboardInterrupt:
                 self.interrupted, own.reason = True, "interrupted"
         if own.trace and (self.best is None or own.value > self.best.value):

@@ -5,21 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpsarsa import _validation as check
-from gpsarsa._estimator import (
-    NEEDS_NEXT,
-    Estimator,
-    Function,
-    check_transitions,
-    explain,
-)
+from gpsarsa._estimator import NEEDS_NEXT, Estimator, Function, check_transitions
 from gpsarsa._linalg import blocked
-from gpsarsa._step import FULL, absorb, absorb_one, absorb_transitions
+from gpsarsa._step import FULL, absorb, absorb_one, absorb_transitions, explain, explain_row
 from gpsarsa._validation import Array
 from gpsarsa.basis import Basis
 from gpsarsa.belief import CARRY_VARIANCE, DONE, Belief
@@ -230,7 +224,7 @@ class SparseGPSarsa(Estimator):
         try:
             taus = statistics.accumulate(basis, t, self._likelihood, residuals)
         except Refused as refused:
-            self._explain(refused.answer, refused.row, t)
+            explain_row(refused.answer, refused.row, t)
         belief = statistics.posterior(self._likelihood)
         if not np.isfinite(belief.scalars).all() or not np.isfinite(belief.mean).all():
             raise ValueError("the rewards overflow the posterior; rescale them")
@@ -246,7 +240,7 @@ class SparseGPSarsa(Estimator):
                 *basis.table, basis.Zt, *state, X, rewards, following, gamma, starts, residuals
             )
             if answer != DONE:
-                self._explain(answer, row, t)
+                explain_row(answer, row, t)
             return residuals
         for block, delta, kappa in basis.differences_by_block(X, following, gamma):
             padded = np.zeros((len(delta), blocked(basis.size)))
@@ -255,12 +249,8 @@ class SparseGPSarsa(Estimator):
             rows = rewards[block], gamma[block], starts[block], residuals[block]
             answer, row = absorb(*state, padded, kappa, *rows, scratch)
             if answer != DONE:
-                self._explain(answer, block.start + row, t)
+                explain_row(answer, block.start + row, t)
         return residuals
-
-    def _explain(self, answer: int, row: int, t: Transitions) -> NoReturn:
-        explain(answer, f"[{row}]", {"x": t.inputs[row], "reward": t.rewards[row],
-                "x_next": t.next_inputs[row], "discount": t.discounts[row]})  # fmt: skip
 
     # -- pseudo-inputs ------------------------------------------------------------------------
 
@@ -318,27 +308,19 @@ class SparseGPSarsa(Estimator):
     def move_pseudo_inputs(self, Z: Any) -> None:
         """Put these pseudo-inputs in the place of the present ones; what that means is the `growth`.
 
-        With "streaming" growth the new ones are added before the old ones are removed, so that they
-        take over what the posterior knows. One that the others determine is left out.
+        With "streaming" growth they take over what the posterior knows about Q there, as if they were
+        added before the old ones are removed. One that the others determine is left out.
         """
         Z = check.rows(Z, "Z", self._columns)
-        if self.growth == "streaming" and self.n_transitions:
-            before = self._basis.size
-            belief, basis = self._belief.copy(), self._basis.copy()
-            try:
-                admitted = self.add_pseudo_inputs(Z)
-                self.remove_pseudo_inputs(np.arange(before))
-                self.add_pseudo_inputs(Z[~admitted])  # too close to an old one until now
-            except BaseException:
-                self._basis, self._belief, self._hot = basis, belief, None
-                raise
-            return
         moved = Basis(self.kernel, self._columns)
         moved.append(Z)
-        belief = self._prior(moved.size)
         if self._history:
             kept = self._history.residuals if self.growth == "frozen" else None
             belief, _ = self._posterior(moved, self._history.transitions, kept)
+        elif self.n_transitions:
+            belief = self._belief.projected(moved.projection(self._basis))
+        else:
+            belief = self._prior(moved.size)
         self._basis, self._belief, self._hot = moved, belief, None
 
     def optimize(
@@ -358,8 +340,9 @@ class SparseGPSarsa(Estimator):
     ) -> Optimization:
         """Learn pseudo-inputs and hyperparameters by maximising the log evidence, then `fit`.
 
-        The objective never ends lower than it started. Columns that a Delta compares stay as they
-        are. Ctrl-C leaves the model at the last accepted step.
+        The objective never ends lower than it started, unless `bounds` exclude the start. Columns
+        that a Delta compares stay as they are. Ctrl-C leaves the model at the last accepted step. The
+        evidence is that of a model which forgets nothing, whatever `forgetting` is.
 
         Parameters
         ----------
@@ -392,16 +375,15 @@ class SparseGPSarsa(Estimator):
         Optimization
             start, end, iterations, evaluations, reason, converged and the trace of the objective.
         """
-        variational = check.one_of(objective, "objective", ("evidence", "variational")) == "variational"
         search = Search(
-            check.flag(pseudo_inputs, "pseudo_inputs"), hyperparameters, check.flag(prior_mean, "prior_mean"),
-            objective, bounds, max_iterations, restarts, seed, progress_bar,
+            pseudo_inputs, hyperparameters, prior_mean, objective, bounds, max_iterations, restarts, seed,
+            progress_bar,
         )  # fmt: skip
         t = self._to_learn_from(transitions, self._columns)
 
         def evaluate(p: Parameters) -> tuple[float, Gradient]:
             likelihood = replace(self._likelihood, noise_variance=p.noise_variance, prior_mean=p.prior_mean)
-            return sparse_evidence(p.kernel, p.pseudo_inputs, t, likelihood, variational)
+            return sparse_evidence(p.kernel, p.pseudo_inputs, t, likelihood, objective == "variational")
 
         return self._learn(evaluate, self.pseudo_inputs, t, search, self._become, refit_on)
 
