@@ -145,7 +145,7 @@ def test_a_reward_that_overflows_leaves_no_trace(model, reward, rng):
 def test_learning_from_something_else(model, rng):
     before = fingerprint(model)
     for learn in (model.fit, model.update):
-        with pytest.raises(TypeError, match="expected Transitions, got ndarray"):
+        with pytest.raises(TypeError, match="transitions is a ndarray; expected Transitions"):
             learn(np.zeros((3, 3)))
     with pytest.raises(ValueError, match="the transitions have 2 columns; the model has 3"):
         model.update(Transitions([[1.0, 2.0]], [0.0], [[1.0, 2.0]], [0.5]))

@@ -149,6 +149,22 @@ def test_random_is_uniform_over_the_inputs_visited(rng):
     assert np.mean([Random(rate=0.25).admits(now) for _ in range(4000)]) == pytest.approx(0.25, abs=0.03)
 
 
+class Linear:
+    """A kernel that is 0 at the origin."""
+
+    def __call__(self, A, B):
+        return A @ B.T
+
+    def diag(self, A):
+        return np.einsum("ij,ij->i", A, A)
+
+
+def test_an_input_without_prior_variance_is_not_novel(rng):
+    now = Situation(Basis(Linear(), 2), 0.1, np.zeros(2), np.zeros(2), 0.0, rng)
+    assert now.novelty == 0.0
+    assert not Novelty().admits(now)
+
+
 def test_more_candidates_than_are_considered(monkeypatch, rng):
     monkeypatch.setattr("gpsarsa.placement.CANDIDATES", 10)
     t = transitions(rng, 60)
@@ -213,6 +229,7 @@ def test_information_survives_a_covariance_without_definiteness(rng):
         (lambda: Greedy(-0.1), "threshold = -0.1"),
         (lambda: EvidenceGain(threshold=-1.0), "threshold = -1.0"),
         (lambda: EvidenceGain(pool=-1), "pool = -1"),
+        (lambda: EvidenceGain(pool=0), "pool = 0"),
         (lambda: KMeansPlusPlus(rate=3), "rate = 3"),
         (lambda: Random(rate=-1), "rate = -1"),
     ],

@@ -9,7 +9,7 @@ from test_errors import fingerprint
 from test_sparse import Cosine
 
 from gpsarsa import CheckpointError, Slow, SparseGPSarsa, Timescales, Transitions, kernels
-from gpsarsa.placement import KMeansPlusPlus, Novelty, Random, Situation
+from gpsarsa.placement import DROP_RULES, EvidenceGain, KMeansPlusPlus, Novelty, Random, Situation
 from gpsarsa.reservoir import Reservoir
 
 KERNEL = kernels.RBF([0.8, 1.0], columns=[0, 1]) * kernels.Delta(2, share=0.4)
@@ -196,6 +196,79 @@ def test_slow_steps_help(reservoir, rng):
     assert scores[1] > scores[0] + 100.0
 
 
+def test_a_slow_step_that_finds_nothing_changes_nothing(rng):
+    for growth in ("exact", "streaming"):
+        driver = Timescales(empty(growth), slow=Slow(10**9), reservoir=64, seed=0).update(
+            transitions(rng, 90)
+        )
+        before = fingerprint(driver.model)
+        driver.step(Slow(1, hyperparameters=True, max_iterations=0))
+        assert fingerprint(driver.model) == before
+
+
+def test_a_model_beyond_the_budget_is_brought_within_it(rng):
+    model = SparseGPSarsa(KERNEL, 0.1, pseudo_inputs(rng, 9), growth="streaming")
+    driver = Timescales(model, budget=4)
+    assert len(model.pseudo_inputs) == 4
+    assert driver.counts["dropped"] == 5
+
+
+class Interrupted:
+    """A drop rule that is interrupted the first time."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, basis, belief):
+        self.calls += 1
+        if self.calls == 1:
+            raise KeyboardInterrupt
+        return 0
+
+
+@pytest.mark.parametrize("growth", ["exact", "frozen", "streaming"])
+def test_an_interruption_between_adding_and_dropping(growth, tmp_path, monkeypatch, rng):
+    t = transitions(rng, 60)
+    driver = Timescales(empty(growth), placement=Random(1.0), budget=4, drop="oldest", seed=0)
+    monkeypatch.setitem(DROP_RULES, "oldest", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        driver.update(t)
+    driver.save(tmp_path / "run.safetensors")
+    for run in (driver, Timescales.load(tmp_path / "run.safetensors")):
+        run.observe(t.inputs[0], 1.0, t.next_inputs[0], 0.9)
+        assert len(run.model.pseudo_inputs) == 4
+
+
+@pytest.mark.parametrize("growth", ["exact", "frozen", "streaming"])
+def test_an_interruption_just_after_a_transition_was_taken_in(growth, monkeypatch, rng):
+    """The posterior and the history still belong together."""
+    t = transitions(rng, 60)
+    driver = Timescales(empty(growth), placement=Random(1.0), budget=None, seed=0).update(t[:20])
+
+    def observe_and_be_interrupted(self, *row):
+        original(self, *row)
+        raise KeyboardInterrupt
+
+    original = SparseGPSarsa.observe
+    with monkeypatch.context() as patch:
+        patch.setattr(SparseGPSarsa, "observe", observe_and_be_interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            driver.update(t[20:21])
+    model = driver.model
+    assert model.n_transitions == 21
+    if growth == "exact":
+        fresh = SparseGPSarsa(KERNEL, 0.1, model.pseudo_inputs, prior_mean=0.2).fit(t[:21])
+        assert model.log_evidence() == pytest.approx(fresh.log_evidence(), rel=1e-9)
+
+
+def test_the_random_state_of_a_refused_transition_is_restored(rng):
+    driver = Timescales(empty(), placement=Random(0.5), seed=0).update(transitions(rng, 20))
+    state = driver.rng.bit_generator.state
+    with pytest.raises(ValueError, match="overflow"):
+        driver.observe([9.0, 9.0, 1.0], 1e200, [0.0, 0.0, 1.0], 0.9)
+    assert driver.rng.bit_generator.state == state
+
+
 # -- the reservoir ----------------------------------------------------------------------------
 
 
@@ -211,11 +284,12 @@ def test_a_reservoir_is_a_uniform_sample(rng):
 
 
 def test_a_reservoir_keeps_stretches_together(rng):
-    reservoir, t = Reservoir(2, 64, stretch=8), Transitions.concatenate([walk(rng, 37) for _ in range(20)])
+    reservoir, t = Reservoir(2, 64, stretch=8), Transitions.concatenate([walk(rng, 5) for _ in range(140)])
     for x, r, following, gamma, start in rows(t):
         reservoir.add(x, r, following, gamma, start, rng)
         assert len(reservoir) <= 64
     kept = reservoir.transitions
+    assert len(kept) >= 56  # short episodes share a stretch
     place = {tuple(x): i for i, x in enumerate(t.inputs)}
     order = np.array([place[tuple(x)] for x in kept.inputs])
     np.testing.assert_array_equal(kept.rewards, t.rewards[order])
@@ -225,6 +299,7 @@ def test_a_reservoir_keeps_stretches_together(rng):
     assert continues.sum() > 30
     assert (np.diff(order)[continues] == 1).all()
     assert not t.starts[order[1:]][continues].any()
+    assert kept.starts[t.starts[order]].all()
 
 
 def test_a_reservoir_too_small():
@@ -279,6 +354,26 @@ def test_strategies_and_kernels_of_the_users_own(tmp_path, rng):
     assert fingerprint(driver.model) == fingerprint(loaded.model)
 
 
+def test_settings_of_any_number_type_can_be_saved(tmp_path, rng):
+    slow = Slow(
+        np.int64(50),
+        max_iterations=np.int64(2),
+        hyperparameters={"noise_variance"},
+        pseudo_inputs=np.bool_(False),
+    )
+    for placement in (Novelty(np.float32(0.1)), EvidenceGain(pool=np.int64(4))):
+        Timescales(empty(), placement=placement, slow=slow).save(tmp_path / "run.safetensors")
+        assert Timescales.load(tmp_path / "run.safetensors").slow == (slow,)
+    with pytest.raises(TypeError, match="MT19937"):
+        Timescales(empty(), seed=np.random.Generator(np.random.MT19937(0))).save(tmp_path / "run.safetensors")
+
+
+def test_another_kernel_than_the_saved_one_is_refused(tmp_path):
+    Timescales(empty()).save(tmp_path / "run.safetensors")
+    with pytest.raises(CheckpointError, match="holds its own kernel"):
+        Timescales.load(tmp_path / "run.safetensors", kernel=kernels.RBF(1.0))
+
+
 def test_a_model_is_not_a_run(tmp_path, rng):
     model = empty()
     model.save(tmp_path / "model.safetensors")
@@ -295,14 +390,16 @@ def test_a_model_is_not_a_run(tmp_path, rng):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"budget": 3}, "budget = 3"),
+        ({"budget": 0}, "budget = 0"),
+        ({"slow": [Slow(5, hyperparameters=["lenghtscale"])]}, "lenghtscale"),
+        ({"slow": [Slow(5, hyperparameters=True, bounds={"noise_variance": (2, 1)})]}, "cannot be met"),
         ({"budget": -1}, "budget"),
         ({"drop": "newest"}, "drop = 'newest'"),
         ({"placement": "novelty"}, "placement = 'novelty'"),
         ({"placement": Novelty}, "placement"),
         ({"slow": [3]}, r"slow\[0\]"),
         ({"slow": [Slow(5)], "reservoir": None}, "reservoir is None"),
-        ({"slow": [Slow(5)], "reservoir": 1}, "capacity = 1"),
+        ({"slow": [Slow(5)], "reservoir": 1}, "reservoir = 1"),
         ({"model": 3}, "model is a int"),
     ],
 )
@@ -320,6 +417,8 @@ def test_settings_that_make_no_sense(options, message, rng):
         ({"every": 5, "unit": "days"}, "unit = 'days'"),
         ({"every": 5, "objective": "loss"}, "objective = 'loss'"),
         ({"every": 5, "max_iterations": -1}, "max_iterations"),
+        ({"every": 5, "pseudo_inputs": "no"}, "pseudo_inputs = 'no'"),
+        ({"every": 5, "hyperparameters": "noise_variance"}, "hyperparameters = 'noise_variance'"),
     ],
 )
 def test_slow_steps_that_make_no_sense(options, message):

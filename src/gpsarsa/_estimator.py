@@ -15,10 +15,10 @@ from gpsarsa._validation import Array
 from gpsarsa.checkpoint import CheckpointError
 from gpsarsa.evidence import require_gradient
 from gpsarsa.kernels import Kernel, KernelLike, is_built_in
-from gpsarsa.optimization import Objective, Optimization, Parameters, Search, maximise
+from gpsarsa.optimization import Optimization, Parameters, Search
 from gpsarsa.transitions import History, Transitions
 
-__all__ = ["NEEDS_NEXT", "Estimator", "Function", "check_transitions"]
+__all__ = ["NEEDS_NEXT", "Estimator", "Function", "check_transitions", "saved_kernel"]
 
 Function = Callable[[Any], Array]
 
@@ -114,24 +114,39 @@ class Estimator:
             raise ValueError("there are no transitions kept to learn from; pass them to optimize")
         return self._history.transitions
 
-    def _learn(
-        self,
-        evaluate: Objective,
-        Z: Array,
-        t: Transitions,
-        search: Search,
-        become: Callable[[Parameters, Transitions], None],
-        refit_on: Transitions | None,
+    def _start(self, Z: Array) -> Parameters:
+        """Where a search begins."""
+        return Parameters(require_gradient(self._kernel), self._noise_variance, self._prior_mean, Z)
+
+    def _search(self, t: Transitions, search: Search) -> tuple[Parameters, Optimization]:
+        """Better parameters than the present ones."""
+        raise NotImplementedError
+
+    def _optimize(
+        self, transitions: Transitions | None, search: Search, refit_on: Transitions | None
     ) -> Optimization:
-        """Find better parameters and become the model that has them, whole or not at all."""
-        rows = t if refit_on is None else check_transitions(refit_on, t.columns)
-        start = Parameters(require_gradient(self._kernel), self._noise_variance, self._prior_mean, Z)
-        found, report = maximise(evaluate, start, t, search)
+        t = self._to_learn_from(transitions, self._columns)
+        rows = t if refit_on is None else check_transitions(refit_on, t.columns, "refit_on")
+        found, report = self._search(t, search)
+        self._adopt(found, report, rows)
+        return report
+
+    def _adopt(self, found: Parameters, report: Optimization, rows: Transitions) -> None:
+        """Become the model with these parameters, fitted to these rows, whole or not at all.
+
+        After an interrupted search the interruption goes on from here, once what was found is kept.
+        """
         if report.iterations or not report.interrupted:
-            become(found, rows)
+            try:
+                self._become(found, rows)
+            except KeyboardInterrupt:
+                self._become(found, rows)
+                raise
         if report.interrupted:
             raise KeyboardInterrupt
-        return report
+
+    def _become(self, found: Parameters, rows: Transitions) -> None:
+        raise NotImplementedError
 
     # -- asking -------------------------------------------------------------------------------
 
@@ -179,9 +194,12 @@ class Estimator:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one safetensors file, atomically; `load` goes on bit for bit."""
         arrays, content = self._state()
-        described = self.kernel.to_config() if is_built_in(self.kernel) else None  # type: ignore[attr-defined]
-        content |= {"estimator": type(self).__name__, "kernel": described}
+        content |= {"estimator": type(self).__name__, "kernel": self._described_kernel()}
         checkpoint.write(path, arrays, content)
+
+    def _described_kernel(self) -> dict[str, Any] | None:
+        """The kernel as JSON can hold it; None for one of the user's own."""
+        return self.kernel.to_config() if is_built_in(self.kernel) else None  # type: ignore[attr-defined]
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], kernel: KernelLike | None = None) -> Self:
@@ -192,17 +210,22 @@ class Estimator:
         if content.get("estimator") != cls.__name__:
             raise CheckpointError(f"{path} holds a {content.get('estimator')}, not a {cls.__name__}")
         try:
-            if kernel is None:
-                if content["kernel"] is None:
-                    raise CheckpointError(f"{path} was saved with a kernel of your own: pass it as kernel=…")
-                kernel = Kernel.from_config(content["kernel"])
-            elif content["kernel"] is not None:
-                raise CheckpointError(f"{path} holds its own kernel: load it without kernel=…")
-            return cls._from_state(kernel, arrays, content)
-        except CheckpointError:
-            raise
+            return cls._from_state(saved_kernel(content["kernel"], kernel), arrays, content)
+        except CheckpointError as error:
+            raise CheckpointError(f"{path} {error}") from None
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise CheckpointError(f"{path} does not describe a {cls.__name__}: {error}") from error
+
+
+def saved_kernel(described: Any, given: KernelLike | None) -> KernelLike:
+    """The kernel that a file describes or, where it was the user's own, the one given again."""
+    if described is None:
+        if given is None:
+            raise CheckpointError("was saved with a kernel of your own: pass it as kernel=…")
+        return given
+    if given is not None:
+        raise CheckpointError("holds its own kernel: load it without kernel=…")
+    return Kernel.from_config(described)
 
 
 def _checked_kernel(kernel: Any) -> KernelLike:
@@ -211,9 +234,9 @@ def _checked_kernel(kernel: Any) -> KernelLike:
     return kernel
 
 
-def check_transitions(value: Any, columns: int | None) -> Transitions:
+def check_transitions(value: Any, columns: int | None, name: str = "transitions") -> Transitions:
     if not isinstance(value, Transitions):
-        raise TypeError(f"expected Transitions, got {type(value).__name__}")
+        raise TypeError(f"{name} is a {type(value).__name__}; expected Transitions")
     if columns is not None and value.columns != columns:
-        raise ValueError(f"the transitions have {value.columns} columns; the model has {columns}")
+        raise ValueError(f"the {name} have {value.columns} columns; the model has {columns}")
     return value

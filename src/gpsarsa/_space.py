@@ -18,7 +18,7 @@ from gpsarsa.evidence import Gradient, require_gradient
 from gpsarsa.kernels import Kernel
 from gpsarsa.transitions import Transitions
 
-__all__ = ["Bounds", "Parameters", "Space"]
+__all__ = ["Bounds", "Parameters", "Space", "check_search"]
 
 PSEUDO_INPUTS, NOISE, MEAN = "pseudo_inputs", "noise_variance", "prior_mean"
 
@@ -97,7 +97,7 @@ class Space:
         if len(t) < numbers:
             warnings.warn(
                 f"{numbers} hyperparameters are learnt from {len(t)} transitions: too few to determine them",
-                stacklevel=5,
+                stacklevel=6,
             )
         self.low = np.concatenate([np.zeros(0), *(slot.pack(slot.low) for slot in self.slots)])
         self.high = np.concatenate([np.zeros(0), *(slot.pack(slot.high) for slot in self.slots)])
@@ -144,6 +144,13 @@ class Space:
         if name in (NOISE, MEAN):
             return getattr(source, name)
         return (source.kernel.parameters if isinstance(source, Parameters) else source.kernel)[name]
+
+    @property
+    def learns_scale(self) -> bool:
+        """Whether every kernel variance and σ² are learnt, without bounds of the user's."""
+        names = [name for name in self._start.kernel.parameters if name.endswith("variance")]
+        free = [slot.name for slot in self.slots if slot.name not in self._given]
+        return all(name in free for name in (*names, NOISE))
 
     def excluded_by_the_user(self) -> bool:
         """Whether the start lies outside bounds that were given, not chosen here."""
@@ -206,6 +213,12 @@ class Space:
                     "column constant?), or bounds are too narrow",
                     stacklevel=5,
                 )
+
+
+def check_search(start: Parameters, hyperparameters: bool | Iterable[str], bounds: Bounds | None) -> None:
+    """Refuse names and bounds that no search could use, before there is any data."""
+    _chosen(require_gradient(start.kernel), hyperparameters)
+    _checked_bounds(bounds, start)
 
 
 def _chosen(kernel: Kernel, hyperparameters: bool | Iterable[str]) -> list[str]:

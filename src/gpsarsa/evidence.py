@@ -76,7 +76,8 @@ def log_evidence(
     """
     if not isinstance(transitions, Transitions):
         raise TypeError(f"transitions is a {type(transitions).__name__}; expected Transitions")
-    require_gradient(kernel)
+    if gradient or pseudo_inputs is None:
+        require_gradient(kernel)
     variational = check.one_of(objective, "objective", ("evidence", "variational")) == "variational"
     likelihood = Likelihood(
         check.positive(noise_variance, "noise_variance"),
@@ -88,6 +89,8 @@ def log_evidence(
         value, slopes = exact_evidence(kernel, transitions, likelihood)
     else:
         Z = check.rows(pseudo_inputs, "pseudo_inputs", transitions.columns)
+        if not gradient:
+            return _Sums(Basis.spanned_by(kernel, Z)[0], transitions, likelihood, variational).value
         value, slopes = sparse_evidence(kernel, Z, transitions, likelihood, variational)
     return (value, slopes) if gradient else value
 
@@ -112,8 +115,6 @@ def sparse_evidence(
 
     A pseudo-input that the others determine is left out, as the model would; its gradient is 0.
     """
-    if variational:
-        likelihood = replace(likelihood, fitc=False)
     basis, admitted = Basis.spanned_by(kernel, Z)
     sums = _Sums(basis, t, likelihood, variational)
     value = sums.value
@@ -127,6 +128,8 @@ class _Sums:
     """Two passes over the transitions: forwards for the posterior, backwards for the gradient."""
 
     def __init__(self, basis: Basis, t: Transitions, likelihood: Likelihood, variational: bool) -> None:
+        if variational:
+            likelihood = replace(likelihood, fitc=False)
         self.basis, self.t, self.likelihood, self.variational = basis, t, likelihood, variational
         statistics = Statistics(basis.size)
         self.taus = np.empty(len(t))

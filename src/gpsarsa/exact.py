@@ -18,7 +18,7 @@ from gpsarsa._validation import Array
 from gpsarsa.draws import per_function, prior_draw
 from gpsarsa.evidence import CURE, Gradient, exact_evidence, noise_covariance, require_definite
 from gpsarsa.kernels import KernelLike, diagonal, matrix
-from gpsarsa.optimization import Bounds, Optimization, Parameters, Search
+from gpsarsa.optimization import Bounds, Optimization, Parameters, Search, maximise
 from gpsarsa.statistics import Likelihood
 from gpsarsa.transitions import History, Transitions
 
@@ -167,17 +167,19 @@ class GPSarsa(Estimator):
             False, hyperparameters, prior_mean, "evidence", bounds, max_iterations, restarts, seed,
             progress_bar,
         )  # fmt: skip
-        t = self._to_learn_from(transitions, self._columns)
+        return self._optimize(transitions, search, refit_on)
+
+    def _search(self, t: Transitions, search: Search) -> tuple[Parameters, Optimization]:
         correlated = self.noise == "correlated"
 
         def evaluate(p: Parameters) -> tuple[float, Gradient]:
             return exact_evidence(p.kernel, t, Likelihood(p.noise_variance, True, correlated, p.prior_mean))
 
-        def become(p: Parameters, rows: Transitions) -> None:
-            other = GPSarsa(p.kernel, p.noise_variance, noise=self.noise, prior_mean=p.prior_mean).fit(rows)
-            self.__dict__.update(other.__dict__)
+        return maximise(evaluate, self._start(np.empty((0, t.columns))), t, search)
 
-        return self._learn(evaluate, np.empty((0, t.columns)), t, search, become, refit_on)
+    def _become(self, found: Parameters, rows: Transitions) -> None:
+        other = GPSarsa(found.kernel, found.noise_variance, noise=self.noise, prior_mean=found.prior_mean)
+        self.__dict__.update(other.fit(rows).__dict__)
 
     # -- the posterior ------------------------------------------------------------------------
 

@@ -124,6 +124,10 @@ class Kernel:
         """The same kernel with some parameters replaced."""
         raise NotImplementedError
 
+    def scaled(self, factor: float) -> Self | None:
+        """The kernel times a number, by its variances; None where a part has none."""
+        raise NotImplementedError
+
     def table(self, columns: int) -> Table:
         """The kernel over inputs of that many columns, for the compiled loops."""
         codes, values = write_table(self._terms(columns))
@@ -269,6 +273,9 @@ class _Stationary(Kernel):
         _refuse_unknown(parameters, self.parameters)
         return type(self)(**{**self.parameters, **parameters}, columns=self.columns)
 
+    def scaled(self, factor: float) -> Self | None:
+        return self.with_parameters({"variance": factor * self.variance})
+
     def _terms(self, columns: int) -> list[Term]:
         if self.columns is None:
             indices = tuple(range(columns))
@@ -340,6 +347,9 @@ class Delta(Kernel):
     def with_parameters(self, parameters: Mapping[str, Any]) -> Self:
         _refuse_unknown(parameters, self.parameters)
         return type(self)(self.columns, **{**self.parameters, **parameters})
+
+    def scaled(self, factor: float) -> Self | None:
+        return None
 
     def _terms(self, columns: int) -> list[Term]:
         indices = _resolved(self.columns, columns, self)
@@ -417,6 +427,10 @@ class Sum(_Composite):
 
     _symbol = " + "
 
+    def scaled(self, factor: float) -> Self | None:
+        parts = [part.scaled(factor) for part in self.parts]
+        return None if any(part is None for part in parts) else type(self)(*parts)  # type: ignore[arg-type]
+
     def _terms(self, columns: int) -> list[Term]:
         return [term for part in self.parts for term in part._terms(columns)]
 
@@ -429,6 +443,12 @@ class Product(_Composite):
     """k₁ · k₂ · …"""
 
     _symbol = " * "
+
+    def scaled(self, factor: float) -> Self | None:
+        for i, part in enumerate(self.parts):
+            if (one := part.scaled(factor)) is not None:
+                return type(self)(*self.parts[:i], one, *self.parts[i + 1 :])
+        return None
 
     def _terms(self, columns: int) -> list[Term]:
         terms: list[Term] = [(1.0, ())]

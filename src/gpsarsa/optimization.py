@@ -5,6 +5,7 @@ Everything stays inside bounds, and the result is never worse than the start.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,7 @@ class Optimization:
     converged: bool
     objective: str = "evidence"
     trace: list[float] = field(default_factory=list, repr=False)  # after each accepted step of the best run
+    merged: int = 0  # pseudo-inputs that became determined by others, and left
     interrupted: bool = False
 
     def __str__(self) -> str:
@@ -41,6 +43,7 @@ class Optimization:
         return (
             f"{name} {self.start:.6g} → {self.end:.6g} in {self.iterations} iterations "
             f"({self.evaluations} evaluations): {self.reason}"
+            + (f"; {self.merged} pseudo-inputs merged with others" if self.merged else "")
         )
 
 
@@ -79,27 +82,29 @@ def maximise(
     An interruption (Ctrl-C) ends the search at the last accepted step; the report says so.
     """
     rng = np.random.default_rng(search.seed)
-    space = Space(
-        start, t, pseudo_inputs=search.pseudo_inputs, hyperparameters=search.hyperparameters,
-        prior_mean=search.prior_mean, bounds=search.bounds,
-    )  # fmt: skip
-    with np.errstate(over="ignore", invalid="ignore"):
-        value = evaluate(start)[0]  # errors in the data come out here, with nothing done yet
+    with np.errstate(all="ignore"):
+        space = _space(start, t, search)
+        value, gradient = evaluate(start)  # errors in the data come out here, with nothing done yet
     if not np.isfinite(value):
         raise ValueError("the rewards overflow the evidence; rescale them")
     if space.size == 0 or search.max_iterations == 0:
         reason = "nothing to learn" if space.size == 0 else "max_iterations = 0"
         return start, Optimization(value, value, 0, 0, reason, space.size == 0, search.objective)
-    run = _Run(evaluate, space, value, search.progress_bar, search.max_iterations)
-    origin = space.pack(start)
-    run.climb(np.clip(origin, space.low, space.high))
-    for _ in range(search.restarts):
-        if run.interrupted:
-            break
-        run.climb(np.clip(origin + space.perturbation(rng), space.low, space.high))
+    run = _Run(evaluate, value, search)
+    try:
+        scaled = _rescaled(start, gradient, len(t)) if space.learns_scale else start
+        if scaled is not start:
+            with np.errstate(all="ignore"):
+                space = _space(scaled, t, search)
+        origin = space.pack(scaled)
+        run.climb(space, np.clip(origin, space.low, space.high))
+        for _ in range(search.restarts):
+            run.climb(space, np.clip(origin + space.perturbation(rng), space.low, space.high))
+    except KeyboardInterrupt:
+        run.interrupted = True
     best = run.best
     if best is None or (best.value < value and not space.excluded_by_the_user()):
-        return start, replace(run.report(value, value, search.objective), trace=[])
+        return start, run.report(value, value)
     if best.value < value:
         warnings.warn(
             f"the bounds exclude the start, and inside them the objective is lower: {value:.6g} before, "
@@ -107,7 +112,31 @@ def maximise(
             stacklevel=4,
         )
     space.warn_at_bounds(best.x)
-    return space.unpack(best.x), run.report(value, best.value, search.objective)
+    return space.unpack(best.x), run.report(value, best.value)
+
+
+def _space(start: Parameters, t: Transitions, search: Search) -> Space:
+    return Space(
+        start, t, pseudo_inputs=search.pseudo_inputs, hyperparameters=search.hyperparameters,
+        prior_mean=search.prior_mean, bounds=search.bounds,
+    )  # fmt: skip
+
+
+def _rescaled(start: Parameters, gradient: Gradient, n: int) -> Parameters:
+    """The start with kernel and noise multiplied by the c that fits the rewards' scale.
+
+    F(c) = −½ (n log c + A + B/c) is largest at c = B/n = 1 + (2/n) ∂F/∂log c. Far from that scale a
+    climb may end where everything is noise. Near it, the start stays as it is.
+    """
+    doubled = start.kernel.scaled(2.0)
+    if doubled is None:
+        return start
+    before, after = start.kernel.parameters, doubled.parameters
+    scales = [name for name in before if name.endswith("variance") and after[name] != before[name]]
+    slope = sum(before[name] * gradient.kernel[name] for name in scales)
+    c = 1.0 + 2.0 / n * (slope + start.noise_variance * gradient.noise_variance)
+    kernel = start.kernel.scaled(c) if math.isfinite(c) and c > 0.0 and not 0.1 < c < 10.0 else None
+    return start if kernel is None else replace(start, kernel=kernel, noise_variance=c * start.noise_variance)
 
 
 @dataclass
@@ -120,28 +149,30 @@ class _Best:
 
 
 class _Run:
-    """One or more climbs over the same space, and the best point any of them accepted."""
+    """One or more climbs, and the best point any of them accepted."""
 
-    def __init__(
-        self, evaluate: Objective, space: Space, start: float, shown: bool, max_iterations: int
-    ) -> None:
-        self.evaluate, self.space, self.shown, self.max_iterations = evaluate, space, shown, max_iterations
+    def __init__(self, evaluate: Objective, start: float, search: Search) -> None:
+        self.evaluate, self.search = evaluate, search
         self.iterations = self.evaluations = 0
         self.best: _Best | None = None
         self.interrupted = False
-        self._poor = start - 1e3 * (1.0 + abs(start))  # stands for points that cannot be evaluated
+        self._lowest = start - 1e3 * (1.0 + abs(start))  # stands for points that cannot be evaluated
 
-    def climb(self, origin: Array) -> None:
+    def climb(self, space: Space, origin: Array) -> None:
         """L-BFGS-B from `origin`; every accepted step is a candidate for `best`."""
         from scipy.optimize import minimize  # half a second of import that few sessions need
 
         own = _Best(origin, -np.inf, [])
-        if (self.space.low == self.space.high).all():
-            self.best = replace(
-                own, value=-self._cost(origin)[0], reason="bounds leave one point", converged=True
-            )
+        most = self.search.max_iterations
+
+        def cost(x: Array) -> tuple[float, Array]:
+            return self._cost(space, x)
+
+        if (space.low == space.high).all():
+            reason = "the bounds leave a single point"
+            self._offer(_Best(origin, -cost(origin)[0], [], reason, converged=True))
             return
-        with Progress("optimize: iteration", self.max_iterations, shown=self.shown) as progress:
+        with Progress("optimize: iteration", most, shown=self.search.progress_bar) as progress:
 
             def accept(intermediate_result: Any) -> None:
                 own.x, own.value = intermediate_result.x.copy(), -float(intermediate_result.fun)
@@ -149,46 +180,44 @@ class _Run:
                 self.iterations += 1
                 progress(len(own.trace), f"{own.value:.6g}")
 
-            options = {"maxiter": self.max_iterations, "maxcor": 20, "maxfun": 20 * self.max_iterations + 20}
-            box = list(zip(self.space.low, self.space.high, strict=True))
+            options = {"maxiter": most, "maxcor": 20, "maxfun": 10**9}
+            box = list(zip(space.low, space.high, strict=True))
             try:
                 result = minimize(
-                    self._cost,
-                    origin,
-                    jac=True,
-                    method="L-BFGS-B",
-                    bounds=box,
-                    callback=accept,
-                    options=options,
+                    cost, origin, jac=True, method="L-BFGS-B", bounds=box, callback=accept, options=options
                 )
-                own.converged = result.status == 0
-                limit = f"stopped at max_iterations = {self.max_iterations}"
-                own.reason = {0: "converged", 1: limit}.get(result.status, NO_FURTHER)
             except KeyboardInterrupt:
-                self.interrupted, own.reason = True, "interrupted"
-        if own.trace and (self.best is None or own.value > self.best.value):
-            self.best = own
-        elif self.best is None and own.converged:  # the first point was the last
-            self.best = replace(own, value=-self._cost(origin)[0])
+                own.reason = "interrupted"
+                if own.trace:
+                    self._offer(own)
+                raise
+        own.converged = result.status == 0
+        limit = f"stopped at max_iterations = {most}"
+        own.reason = {0: "converged", 1: limit}.get(result.status, NO_FURTHER)
+        if not own.trace:  # the first point was the last
+            own.value = -float(result.fun)
+        self._offer(own)
 
-    def _cost(self, x: Array) -> tuple[float, Array]:
+    def _offer(self, own: _Best) -> None:
+        if self.best is None or own.value > self.best.value:
+            self.best = own
+
+    def _cost(self, space: Space, x: Array) -> tuple[float, Array]:
         self.evaluations += 1
-        parameters = self.space.unpack(x)
         try:
             with np.errstate(all="ignore"):
+                parameters = space.unpack(x)
                 value, gradient = self.evaluate(parameters)
-                slope = self.space.pull(parameters, gradient)
+                slope = space.pull(parameters, gradient)
         except (ArithmeticError, ValueError):
-            return -self._poor, np.zeros(len(x))
+            return -self._lowest, np.zeros(len(x))
         if not (np.isfinite(value) and np.isfinite(slope).all()):
-            return -self._poor, np.zeros(len(x))
+            return -self._lowest, np.zeros(len(x))
         return -value, -slope
 
-    def report(self, start: float, end: float, objective: str) -> Optimization:
-        best = self.best or _Best(
-            np.empty(0), end, [], "interrupted" if self.interrupted else "no better point"
-        )
+    def report(self, start: float, end: float) -> Optimization:
+        best = self.best or _Best(np.empty(0), end, [], "interrupted" if self.interrupted else NO_FURTHER)
         return Optimization(
-            start, end, self.iterations, self.evaluations, best.reason or "interrupted", best.converged,
-            objective, best.trace, self.interrupted,
+            start, end, self.iterations, self.evaluations, best.reason, best.converged, self.search.objective,
+            best.trace, interrupted=self.interrupted,
         )  # fmt: skip

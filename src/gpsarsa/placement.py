@@ -61,7 +61,7 @@ class Situation:
     def novelty(self) -> float:
         """ρ/k(x, x): the share of Q(x)'s prior variance that the pseudo-inputs leave."""
         _, rho, prior = self.conditional
-        return rho / prior
+        return rho / prior if prior > 0.0 else 0.0
 
 
 @runtime_checkable
@@ -87,11 +87,18 @@ class _Task:
     rng: np.random.Generator
 
 
+def _store(strategy: Any, name: str, checked: Callable[[Any, str], Any]) -> Any:
+    """Check a field of a frozen strategy, and keep it as the plain number that files can hold."""
+    value = checked(getattr(strategy, name), name)
+    object.__setattr__(strategy, name, value)
+    return value
+
+
 class _Strategy:
     def choose(
         self, transitions: Transitions, count: int, kernel: KernelLike, noise_variance: float, rng: Any = None
     ) -> Array:
-        """At most `count` of the inputs visited, as rows; fewer where the others determine the rest."""
+        """At most `count` of the inputs visited, as rows, all different."""
         if not isinstance(transitions, Transitions):
             raise TypeError(f"transitions is a {type(transitions).__name__}; expected Transitions")
         if len(transitions) == 0:
@@ -125,7 +132,7 @@ class Novelty(_Strategy):
     threshold: float = 0.01
 
     def __post_init__(self) -> None:
-        check.fraction(self.threshold, "threshold")
+        _store(self, "threshold", check.fraction)
 
     def _choose(self, task: _Task) -> list[int]:
         X, chosen = task.X, list[int]()
@@ -178,10 +185,11 @@ class EvidenceGain(_Strategy):
     rows: int = field(default=5_000)  # of more transitions, that many at random are considered
 
     def __post_init__(self) -> None:
-        if check.number(self.threshold, "threshold") < 0:
+        if _store(self, "threshold", check.number) < 0:
             raise ValueError(f"threshold = {self.threshold}; expected 0 or more")
-        check.count(self.pool, "pool")
-        check.count(self.rows, "rows")
+        for name in ("pool", "rows"):
+            if _store(self, name, check.count) == 0:
+                raise ValueError(f"{name} = 0; expected 1 or more")
 
     def _choose(self, task: _Task) -> list[int]:
         X, t, kernel, sigma2, rng = task.X, task.t, task.kernel, task.sigma2, task.rng
@@ -246,7 +254,7 @@ class KMeansPlusPlus(_Strategy):
     rate: float = 0.1
 
     def __post_init__(self) -> None:
-        check.fraction(self.rate, "rate")
+        _store(self, "rate", check.fraction)
 
     def _choose(self, task: _Task) -> list[int]:
         X, kernel, rng, chosen = task.X, task.kernel, task.rng, list[int]()
@@ -268,7 +276,7 @@ class KMeansPlusPlus(_Strategy):
         if basis.size == 0:
             return True
         prior = diagonal(basis.kernel, x)[0] + basis.variances
-        share = 1.0 - 2.0 * basis.kernel_rows(x)[0] / prior
+        share = 1.0 - 2.0 * basis.kernel_rows(x)[0] / np.maximum(prior, np.finfo(float).tiny)
         return bool(situation.rng.random() < self.rate * max(float(share.min()), 0.0))
 
 
@@ -279,7 +287,7 @@ class Random(_Strategy):
     rate: float = 0.1
 
     def __post_init__(self) -> None:
-        check.fraction(self.rate, "rate")
+        _store(self, "rate", check.fraction)
 
     def _choose(self, task: _Task) -> list[int]:
         return task.rng.choice(len(task.X), task.count, replace=False).tolist()

@@ -16,9 +16,9 @@ __all__ = ["Reservoir"]
 class Reservoir:
     """At most `capacity` transitions, every stretch of the stream equally likely to be among them.
 
-    Transitions are kept in stretches of up to `stretch` that follow each other (1 for iid noise;
-    correlated noise is only seen along a path); each begins with a start. Every completed stretch
-    replaces a random one with probability slots/seen (Vitter's algorithm R). The stretch being
+    Transitions are kept in stretches of `stretch` that came one after another (1 for iid noise;
+    correlated noise is only seen along a path), whose first is taken as a start. Every completed
+    stretch replaces a random one with probability slots/seen (Vitter's algorithm R). The stretch being
     filled is always included.
     """
 
@@ -39,7 +39,7 @@ class Reservoir:
     ) -> None:
         """Take in one transition; `start` where it does not continue the one before."""
         d, open_ = self.columns, len(self._records) - 1
-        if self._lengths[open_] and (start or self._lengths[open_] == self.stretch):
+        if self._lengths[open_] == self.stretch:
             self._complete(rng)
         at = self._lengths[open_]
         record = self._records[open_, at]

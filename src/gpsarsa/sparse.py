@@ -20,7 +20,7 @@ from gpsarsa.belief import CARRY_VARIANCE, DONE, Belief
 from gpsarsa.draws import per_function, prior_draw
 from gpsarsa.evidence import Gradient, sparse_evidence
 from gpsarsa.kernels import KernelLike
-from gpsarsa.optimization import Bounds, Optimization, Parameters, Search
+from gpsarsa.optimization import Bounds, Optimization, Parameters, Search, maximise
 from gpsarsa.statistics import Likelihood, Refused, Statistics, border_terms
 from gpsarsa.transitions import History, Transitions
 
@@ -132,9 +132,9 @@ class SparseGPSarsa(Estimator):
         """
         t = check_transitions(transitions, self._columns)
         belief, residuals = self._posterior(self._basis, t)
-        self._start_over(self._basis)
-        self._belief = belief
-        self._history.append(t, residuals)
+        history = History(self._columns, keep=self.growth != "streaming")
+        history.append(t, residuals)
+        self.__dict__.update(_belief=belief, _history=history, _hot=None)  # at once: nothing comes between
         return self
 
     def update(self, transitions: Transitions) -> Self:
@@ -272,8 +272,7 @@ class SparseGPSarsa(Estimator):
             if not self._history:
                 belief.extend(new)
             elif self.growth == "frozen":
-                t, residuals = self._history.transitions, self._history.residuals
-                belief.border(*border_terms(basis, new, t, self._likelihood, residuals))
+                self._belief = self._bordered(new)
             else:
                 self._belief, _ = self._posterior(basis, self._history.transitions)
         except BaseException:
@@ -282,6 +281,16 @@ class SparseGPSarsa(Estimator):
                 belief.truncate(old)
             raise
         return admitted
+
+    def _bordered(self, new: int) -> Belief:
+        """The belief after the newest pseudo-inputs, each transition weighted as on arrival."""
+        t, residuals = self._history.transitions, self._history.residuals
+        belief = self._belief.copy()
+        try:
+            belief.border(*border_terms(self._basis, new, t, self._likelihood, residuals))
+        except ArithmeticError:  # digits lost in the border: from the start instead
+            belief, _ = self._posterior(self._basis, t, residuals)
+        return belief
 
     def remove_pseudo_inputs(self, indices: Any) -> None:
         """Drop pseudo-inputs by their places in `pseudo_inputs`; what that means is the `growth`."""
@@ -379,19 +388,25 @@ class SparseGPSarsa(Estimator):
             pseudo_inputs, hyperparameters, prior_mean, objective, bounds, max_iterations, restarts, seed,
             progress_bar,
         )  # fmt: skip
-        t = self._to_learn_from(transitions, self._columns)
+        return self._optimize(transitions, search, refit_on)
 
+    def _search(self, t: Transitions, search: Search) -> tuple[Parameters, Optimization]:
         def evaluate(p: Parameters) -> tuple[float, Gradient]:
             likelihood = replace(self._likelihood, noise_variance=p.noise_variance, prior_mean=p.prior_mean)
-            return sparse_evidence(p.kernel, p.pseudo_inputs, t, likelihood, objective == "variational")
+            return sparse_evidence(
+                p.kernel, p.pseudo_inputs, t, likelihood, search.objective == "variational"
+            )
 
-        return self._learn(evaluate, self.pseudo_inputs, t, search, self._become, refit_on)
+        found, report = maximise(evaluate, self._start(self.pseudo_inputs), t, search)
+        admitted = Basis(found.kernel, self._columns).append(found.pseudo_inputs)
+        merged = int((~admitted).sum())
+        return replace(found, pseudo_inputs=found.pseudo_inputs[admitted]), replace(report, merged=merged)
 
-    def _become(self, p: Parameters, rows: Transitions) -> None:
-        admitted = Basis(p.kernel, self._columns).append(p.pseudo_inputs)
-        options = {name: getattr(self, name) for name in self._parameters[3:]} | {"prior_mean": p.prior_mean}
-        other = SparseGPSarsa(p.kernel, p.noise_variance, p.pseudo_inputs[admitted], **options).fit(rows)
-        self.__dict__.update(other.__dict__)
+    def _become(self, found: Parameters, rows: Transitions) -> None:
+        options = {name: getattr(self, name) for name in self._parameters[3:]}
+        options["prior_mean"] = found.prior_mean
+        other = SparseGPSarsa(found.kernel, found.noise_variance, found.pseudo_inputs, **options)
+        self.__dict__.update(other.fit(rows).__dict__)
 
     # -- the posterior ------------------------------------------------------------------------
 

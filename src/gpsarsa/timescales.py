@@ -12,8 +12,9 @@ After a slow step the recursion goes on exactly from the new posterior.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
 import numpy as np
@@ -21,10 +22,11 @@ from numpy.typing import NDArray
 
 from gpsarsa import _validation as check
 from gpsarsa import checkpoint
-from gpsarsa._estimator import NEEDS_NEXT, check_transitions
+from gpsarsa._estimator import NEEDS_NEXT, check_transitions, saved_kernel
+from gpsarsa._space import check_search
 from gpsarsa.checkpoint import CheckpointError
-from gpsarsa.kernels import Kernel, KernelLike, is_built_in
-from gpsarsa.optimization import Bounds, Optimization
+from gpsarsa.kernels import KernelLike
+from gpsarsa.optimization import Bounds, Optimization, Search
 from gpsarsa.placement import DROP_RULES, STRATEGIES, Novelty, Placement, Situation
 from gpsarsa.reservoir import Reservoir
 from gpsarsa.sparse import SparseGPSarsa
@@ -57,10 +59,25 @@ class Slow:
         if check.count(self.every, "every") == 0:
             raise ValueError("every = 0; expected 1 or more")
         check.one_of(self.unit, "unit", ("transitions", "episodes"))
-        if self.objective is None:
-            object.__setattr__(self, "objective", "variational" if self.pseudo_inputs else "evidence")
-        check.one_of(self.objective, "objective", ("evidence", "variational"))
-        check.count(self.max_iterations, "max_iterations")
+        names = self.hyperparameters
+        plain: dict[str, Any] = {  # as files can hold them
+            "every": int(self.every),
+            "pseudo_inputs": check.flag(self.pseudo_inputs, "pseudo_inputs"),
+            "prior_mean": check.flag(self.prior_mean, "prior_mean"),
+            "max_iterations": check.count(self.max_iterations, "max_iterations"),
+            "hyperparameters": bool(names) if isinstance(names, bool | np.bool_) else _listed(names),
+            "objective": self.objective or ("variational" if self.pseudo_inputs else "evidence"),
+        }
+        check.one_of(plain["objective"], "objective", ("evidence", "variational"))
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
+
+    def search(self) -> Search:
+        """The step as `optimize` takes it."""
+        return Search(
+            self.pseudo_inputs, self.hyperparameters, self.prior_mean, str(self.objective), self.bounds,
+            self.max_iterations,
+        )  # fmt: skip
 
     @property
     def moves_only(self) -> bool:
@@ -78,7 +95,8 @@ class Timescales:
     placement : Placement or None
         When a visited input becomes a pseudo-input; None: never.
     budget : int or None
-        The largest number of pseudo-inputs, which is never exceeded between calls.
+        The largest number of pseudo-inputs, which is never exceeded between calls. A model that has
+        more loses the least useful ones at once.
     drop : {"variance", "information", "oldest"}
         Which pseudo-input makes way at the budget.
     slow : sequence of Slow
@@ -107,16 +125,14 @@ class Timescales:
             raise TypeError(f"placement = {placement!r}; expected an object with choose and admits, or None")
         self.model, self.placement = model, placement
         self.budget = None if budget is None else check.count(budget, "budget")
-        if self.budget is not None and self.budget < max(len(model.pseudo_inputs), 1):
-            raise ValueError(
-                f"budget = {budget}, but the model has {len(model.pseudo_inputs)} pseudo-inputs; expected as "
-                "many or more, at least 1"
-            )
+        if self.budget == 0:
+            raise ValueError("budget = 0; expected 1 or more, or None for no limit")
         self.drop = check.one_of(drop, "drop", tuple(DROP_RULES))
         self.slow = tuple([slow] if isinstance(slow, Slow) else slow)
         for i, step in enumerate(self.slow):
             if not isinstance(step, Slow):
                 raise TypeError(f"slow[{i}] is a {type(step).__name__}; expected a Slow")
+            check_search(model._start(model.pseudo_inputs), step.hyperparameters, step.bounds)
         if self.slow and reservoir is None and model.growth == "streaming":
             raise ValueError(
                 "reservoir is None, but growth='streaming' keeps no transitions for the slow steps to learn "
@@ -125,10 +141,13 @@ class Timescales:
         self.reservoir: Reservoir | None = None
         if self.slow and reservoir is not None:
             stretch = STRETCH if model.noise == "correlated" else 1
+            if check.count(reservoir, "reservoir") < 2 * stretch:
+                raise ValueError(f"reservoir = {reservoir}; expected {2 * stretch} or more, or None")
             self.reservoir = Reservoir(model._columns, reservoir, stretch=stretch)
         self.rng = np.random.default_rng(seed)
         self.counts = {"transitions": 0, "episodes": 0, "added": 0, "dropped": 0, "optimized": 0}
-        self.reports: list[Optimization] = []
+        self.reports: deque[Optimization] = deque(maxlen=100)
+        self._keep_to_the_budget()
 
     # -- the fast timescale -------------------------------------------------------------------
 
@@ -145,15 +164,19 @@ class Timescales:
             begins = last_discount == 0.0 or not np.array_equal(x, last)
         else:
             begins = check.flag(start, "start")
-        added = self._wants(x, ahead, discount)
-        before = (model._basis.copy(), model._belief.copy()) if added else None
+        self._keep_to_the_budget()  # an interruption may have come between adding and dropping
+        count, randomness = model.n_transitions, self.rng.bit_generator.state
+        before = model._basis, model._belief
         try:
-            added = added and bool(model.add_pseudo_inputs(x[None])[0])
+            added = self._wants(x.copy(), ahead.copy(), discount)
+            if added:
+                before = model._basis.copy(), model._belief.copy()
+                added = bool(model.add_pseudo_inputs(x[None])[0])
             model.observe(x, reward, ahead, discount, begins)
         except BaseException:
-            if before is not None:
-                model._basis, model._belief = before
-                model._hot = None
+            if model.n_transitions == count:  # not taken in: as if it had never come
+                model.__dict__.update(_basis=before[0], _belief=before[1], _hot=None)
+                self.rng.bit_generator.state = randomness
             raise
         self._after(x, reward, ahead, discount, begins, added)
         return self
@@ -190,10 +213,7 @@ class Timescales:
         counts["transitions"] += 1
         counts["episodes"] += begins
         counts["added"] += added
-        if self.budget is not None and self.model._basis.size > self.budget:
-            victim = DROP_RULES[self.drop](self.model._basis, self.model._belief)
-            self.model.remove_pseudo_inputs([victim])
-            counts["dropped"] += 1
+        self._keep_to_the_budget()
         if self.reservoir is not None:
             self.reservoir.add(x, reward, ahead, discount, begins, self.rng)
         for step in self.slow:
@@ -201,25 +221,35 @@ class Timescales:
             if counted and counted % step.every == 0 and (step.unit == "transitions" or begins):
                 self.step(step)
 
+    def _keep_to_the_budget(self) -> None:
+        while self.budget is not None and self.model._basis.size > self.budget:
+            victim = DROP_RULES[self.drop](self.model._basis, self.model._belief)
+            self.model.remove_pseudo_inputs([victim])
+            self.counts["dropped"] += 1
+
     # -- the slow timescales ------------------------------------------------------------------
 
     def step(self, step: Slow) -> Optimization:
-        """Take one slow step now; what it did is also the newest of `reports`."""
+        """Take one slow step now; what it did is also the newest of `reports`.
+
+        Where nothing better is found, the model stays as it is.
+        """
         model = self.model
-        data = self.reservoir.transitions if self.reservoir is not None else None
-        options: dict[str, Any] = asdict(step) | {"bounds": step.bounds}
-        del options["every"], options["unit"]
-        if model.growth == "streaming" and step.moves_only:
-            # the posterior of everything seen moves over to the new pseudo-inputs
-            trial = SparseGPSarsa(**model.get_params())
-            report = trial.optimize(data, **options)
-            if report.end > report.start:
-                model.move_pseudo_inputs(trial.pseudo_inputs)
-        else:
-            kept = model._history.transitions if model._history else None
-            report = model.optimize(data, refit_on=kept, **options)
+        kept = model._history.transitions if model._history else None
+        data = self.reservoir.transitions if self.reservoir is not None else kept
+        if data is None:
+            raise ValueError("there are no transitions to learn from yet")
+        found, report = model._search(data, step.search())
+        if report.end > report.start:
+            if model.growth == "streaming" and step.moves_only:
+                # the posterior of everything seen moves over to the new pseudo-inputs
+                model.move_pseudo_inputs(found.pseudo_inputs)
+            else:
+                model._adopt(found, report, data if kept is None else kept)
         self.counts["optimized"] += 1
         self.reports.append(report)
+        if report.interrupted:
+            raise KeyboardInterrupt
         return report
 
     # -- files --------------------------------------------------------------------------------
@@ -237,15 +267,20 @@ class Timescales:
             arrays |= {f"reservoir.{name}": array for name, array in self.reservoir.state().items()}
         placement = self.placement
         known = type(placement) in STRATEGIES.values()
+        if not isinstance(self.rng.bit_generator, np.random.PCG64):
+            raise TypeError(
+                f"a run with a {type(self.rng.bit_generator).__name__} generator cannot be saved; give its "
+                "seed as a number, or np.random.default_rng(seed)"
+            )
         return arrays, {
             "timescales": {
                 "model": content,
-                "kernel": self.model.kernel.to_config() if is_built_in(self.model.kernel) else None,  # type: ignore[attr-defined]
+                "kernel": self.model._described_kernel(),
                 "placement": [type(placement).__name__, asdict(placement)] if known else None,  # type: ignore[call-overload]
                 "own_placement": not known and placement is not None,
                 "budget": self.budget,
                 "drop": self.drop,
-                "slow": [asdict(step) | {"bounds": _plain(step.bounds)} for step in self.slow],
+                "slow": [_described(step) for step in self.slow],
                 "counts": self.counts,
                 "rng": self.rng.bit_generator.state,
             }
@@ -281,10 +316,7 @@ class Timescales:
         if "timescales" not in content:
             raise CheckpointError("does not hold a Timescales")
         kept = content["timescales"]
-        if kernel is None:
-            if kept["kernel"] is None:
-                raise CheckpointError("was saved with a kernel of your own: pass it as kernel=…")
-            kernel = Kernel.from_config(kept["kernel"])
+        kernel = saved_kernel(kept["kernel"], kernel)
         if placement is None:
             if kept["own_placement"]:
                 raise CheckpointError("was saved with a strategy of your own: pass it as placement=…")
@@ -320,8 +352,19 @@ def _would_go_at_once(situation: Situation) -> bool:
     return bool(prior / rho >= float((basis.redundancy + g * g / rho * basis.variances).max()))
 
 
-def _plain(bounds: Bounds | None) -> Any:
-    """Bounds as JSON can hold them."""
-    if bounds is None:
-        return None
-    return {name: [np.asarray(side, dtype=float).tolist() for side in pair] for name, pair in bounds.items()}
+def _listed(names: Any) -> list[str]:
+    """Names of hyperparameters as a list."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise TypeError(f"hyperparameters = {names!r}; expected True, False or a list of names")
+    return sorted(names)
+
+
+def _described(step: Slow) -> dict[str, Any]:
+    """A slow step as JSON can hold it."""
+    plain = {field.name: getattr(step, field.name) for field in fields(step)}
+    if step.bounds is not None:
+        plain["bounds"] = {
+            name: [np.asarray(side, dtype=float).tolist() for side in pair]
+            for name, pair in step.bounds.items()
+        }
+    return plain
