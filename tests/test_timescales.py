@@ -112,7 +112,7 @@ def test_a_long_stream_through_a_small_budget(noise, rng):
 
 def test_useless_newcomers_are_not_even_added(rng):
     """At the budget, under the variance rule, a newcomer that would be dropped at once is not added."""
-    driver = Timescales(empty("streaming"), placement=Random(rate=1.0), budget=10, seed=0)
+    driver = Timescales(empty("streaming"), placement=Random(1.0), budget=10, drop="variance", seed=0)
     driver.update(transitions(rng, 300))
     assert driver.counts["added"] < 200
     before = driver.model._basis.redundancy.max()

@@ -129,7 +129,7 @@ def _candidates(t: Transitions, rng: np.random.Generator) -> Array:
 class Novelty(_Strategy):
     """Approximate linear dependence (Engel, Mannor and Meir 2004): ρ above a share of k(x, x)."""
 
-    threshold: float = 0.01
+    threshold: float = 0.001
 
     def __post_init__(self) -> None:
         _store(self, "threshold", check.fraction)

@@ -42,8 +42,8 @@ class Slow:
     """A slow timescale: what is learnt by the evidence, and how often.
 
     `every` counts "transitions" or "episodes"; the other fields are arguments of
-    `SparseGPSarsa.optimize`. By default the objective is the variational bound where pseudo-inputs
-    move, so that they keep covering the data, and the evidence where they stay.
+    `SparseGPSarsa.optimize`. By default the objective is the variational bound where nothing but
+    pseudo-inputs moves, so that they keep covering the data, and the evidence otherwise.
     """
 
     every: int
@@ -66,7 +66,7 @@ class Slow:
             "prior_mean": check.flag(self.prior_mean, "prior_mean"),
             "max_iterations": check.count(self.max_iterations, "max_iterations"),
             "hyperparameters": bool(names) if isinstance(names, bool | np.bool_) else _listed(names),
-            "objective": self.objective or ("variational" if self.pseudo_inputs else "evidence"),
+            "objective": self.objective or ("variational" if self.moves_only else "evidence"),
         }
         check.one_of(plain["objective"], "objective", ("evidence", "variational"))
         for name, value in plain.items():
@@ -97,8 +97,8 @@ class Timescales:
     budget : int or None
         The largest number of pseudo-inputs, which is never exceeded between calls. A model that has
         more loses the least useful ones at once.
-    drop : {"variance", "information", "oldest"}
-        Which pseudo-input makes way at the budget.
+    drop : {"information", "variance", "oldest"}
+        Which pseudo-input makes way at the budget. "variance" is cheaper and less accurate.
     slow : sequence of Slow
         The slower timescales, in the order in which they run when several are due.
     reservoir : int or None
@@ -114,7 +114,7 @@ class Timescales:
         *,
         placement: Placement | None = Novelty(),  # noqa: B008  (immutable)
         budget: int | None = 100,
-        drop: str = "variance",
+        drop: str = "information",
         slow: Iterable[Slow] = (),
         reservoir: int | None = 2_000,
         seed: Any = None,
