@@ -70,7 +70,7 @@ def draw(path: Path, t: Transitions, exact: GPSarsa, before: SparseGPSarsa, afte
     axes = figure.subplots(1, 3, sharex=True, sharey=True)
     X, Y = np.meshgrid(SIDE, SIDE)
     grid = np.stack([X.ravel(), Y.ravel()], axis=1)
-    titles = {
+    titles: dict[str, GPSarsa | SparseGPSarsa] = {
         "Exact GP-SARSA": exact,
         "SPGP-SARSA, random pseudo-inputs": before,
         "SPGP-SARSA, optimised pseudo-inputs": after,

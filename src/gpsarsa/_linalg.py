@@ -27,6 +27,8 @@ ROWS = 4  # rows that one pass of a loop takes
 
 EPS = float(np.finfo(np.float64).eps)
 
+REDUNDANT = 1e12  # no variable's variance may be more than this times what the others leave of it
+
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile to machine code at the first call, cached on disk; releases the interpreter lock."""
@@ -121,7 +123,8 @@ def append_inverse_row(W, k, variance, n, least, scale):
 
     ℓ = W k, ρ = variance − ℓᵀℓ, g = Wᵀℓ = K⁻¹k, W ← [[W, 0], [−gᵀ/√ρ, 1/√ρ]]. Returns whether ρ is
     large enough: at least `least`, and well above what rounding in K can make of nothing, which is
-    eps (1 + Σ|g|)² times the `scale` of K's entries. Where it is not, W stays as it is.
+    eps (1 + Σ|g|)² times the `scale` of K's entries. Nor may any other variable then be determined:
+    (K⁻¹)_jj grows by g_j²/ρ and must stay below 1e12/scale. Where it is not so, W stays as it is.
     """
     work = np.empty((2, blocked(n)))
     ell, g = work[0], work[1]
@@ -135,6 +138,15 @@ def append_inverse_row(W, k, variance, n, least, scale):
         weight += abs(g[j])
     if not (rho > 0.0 and rho >= least and rho >= 100.0 * EPS * weight * weight * scale):
         return False
+    if scale > 0.0:
+        for j in range(n):
+            ell[j] = g[j] * g[j] / rho
+        for i in range(n):
+            for j in range(i + 1):
+                ell[j] += W[i, j] * W[i, j]
+        for j in range(n):
+            if ell[j] * scale > REDUNDANT:
+                return False
     inverse_root = 1.0 / np.sqrt(rho)
     for j in range(n):
         W[n, j] = -g[j] * inverse_root

@@ -21,6 +21,7 @@ from scipy.linalg.lapack import dpotrf, dtrtri
 
 from gpsarsa._linalg import (
     EPS,
+    REDUNDANT,
     aligned,
     append_inverse_row,
     blocked,
@@ -131,7 +132,8 @@ class Basis:
             variances = diagonal(kernel, Z)
             scale = np.maximum.accumulate(variances)
             least = np.maximum(NOVELTY * variances, 100.0 * EPS * weight**2 * scale)
-            if (pivots**-2.0 >= least).all():
+            redundancy = np.einsum("ij,ij->j", W, W) * scale[-1]
+            if (pivots**-2.0 >= least).all() and (redundancy <= REDUNDANT).all():
                 self._fill(Z, W, float(scale[-1]))
                 return self, np.ones(len(Z), dtype=np.bool_)
         return self, self.append(Z)
@@ -283,8 +285,8 @@ class Basis:
         """Admit each row of Z that the ones before do not already determine.
 
         ℓ = W k(Z, z), ρ = k(z, z) − ℓᵀℓ, W ← [[W, 0], [−ℓᵀW/√ρ, 1/√ρ]]; a z with
-        ρ < 1e-10 k(z, z), or with a ρ that is lost in rounding, is refused: K_zz would be singular in
-        double precision.
+        ρ < 1e-10 k(z, z), with a ρ that is lost in rounding, or after which one of those before would be
+        determined by the others, is refused: K_zz would be singular in double precision.
         """
         admitted = np.zeros(len(Z), dtype=np.bool_)
         variances = diagonal(self.kernel, Z)

@@ -36,7 +36,11 @@ from gpsarsa.kernels import KernelLike, diagonal, matrix
 from gpsarsa.transitions import Transitions
 
 __all__ = ["DROP_RULES", "STRATEGIES", "EvidenceGain", "Greedy", "KMeansPlusPlus", "Novelty", "Placement"]
-__all__ += ["Random", "Situation"]
+__all__ += ["Random", "Situation", "determined"]
+
+LEAST_NOVELTY = 1e-6  # inputs of less do not become pseudo-inputs, whatever the threshold
+
+MOST_REDUNDANCY = 1e9  # a pseudo-input whose prior variance is more than this times what others leave goes
 
 CANDIDATES = 20_000  # of more inputs than this, that many at random are considered
 
@@ -141,12 +145,15 @@ class Novelty(_Strategy):
             if len(chosen) >= task.count:
                 break
             situation = Situation(basis, task.sigma2, X[i], X[i], 0.0, task.rng)
-            if situation.novelty > self.threshold and basis.append(X[i : i + 1])[0]:
+            if self.admits(situation) and basis.append(X[i : i + 1])[0]:
                 chosen.append(i)
+                while (least := determined(basis)) is not None:
+                    basis.remove(least)
+                    del chosen[least]
         return chosen
 
     def admits(self, situation: Situation) -> bool:
-        return situation.novelty > self.threshold
+        return situation.novelty > max(self.threshold, LEAST_NOVELTY)
 
 
 @dataclass(frozen=True)
@@ -235,7 +242,7 @@ class EvidenceGain(_Strategy):
         delta, kappa = basis.differences(x, situation.x_next[None], gamma)
         psi = basis.whiten(delta)[0]
         ell, rho, prior = situation.conditional
-        if rho <= NOVELTY * prior:
+        if rho <= LEAST_NOVELTY * prior:
             return False
         ahead = float(matrix(basis.kernel, x, situation.x_next[None])[0, 0]) if situation.discount else 0.0
         eta2 = (prior - situation.discount * ahead - float(ell @ psi)) ** 2 / rho
@@ -330,6 +337,15 @@ def least_information(basis: Basis, belief: Belief) -> int:
     alpha = basis.unwhiten(belief.mean)
     loss = np.log(posterior / prior) - 1.0 + (C + alpha**2) / prior
     return int(np.argmin(loss))
+
+
+def determined(basis: Basis) -> int | None:
+    """The pseudo-input that later ones have come to determine, if there is one.
+
+    Each was novel when it came; together they may still make K_zz nearly singular.
+    """
+    redundancy = basis.redundancy
+    return int(np.argmax(redundancy)) if np.max(redundancy, initial=0.0) > MOST_REDUNDANCY else None
 
 
 def oldest(basis: Basis, belief: Belief) -> int:

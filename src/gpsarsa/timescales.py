@@ -27,7 +27,7 @@ from gpsarsa._space import check_search
 from gpsarsa.checkpoint import CheckpointError
 from gpsarsa.kernels import KernelLike
 from gpsarsa.optimization import Bounds, Optimization, Search
-from gpsarsa.placement import DROP_RULES, STRATEGIES, Novelty, Placement, Situation
+from gpsarsa.placement import DROP_RULES, STRATEGIES, Novelty, Placement, Situation, determined
 from gpsarsa.reservoir import Reservoir
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.transitions import Transitions
@@ -213,6 +213,8 @@ class Timescales:
         counts["transitions"] += 1
         counts["episodes"] += begins
         counts["added"] += added
+        while added and (least := determined(self.model._basis)) is not None:
+            self._remove(least)
         self._keep_to_the_budget()
         if self.reservoir is not None:
             self.reservoir.add(x, reward, ahead, discount, begins, self.rng)
@@ -223,9 +225,11 @@ class Timescales:
 
     def _keep_to_the_budget(self) -> None:
         while self.budget is not None and self.model._basis.size > self.budget:
-            victim = DROP_RULES[self.drop](self.model._basis, self.model._belief)
-            self.model.remove_pseudo_inputs([victim])
-            self.counts["dropped"] += 1
+            self._remove(DROP_RULES[self.drop](self.model._basis, self.model._belief))
+
+    def _remove(self, index: int) -> None:
+        self.model.remove_pseudo_inputs([index])
+        self.counts["dropped"] += 1
 
     # -- the slow timescales ------------------------------------------------------------------
 
