@@ -20,14 +20,13 @@ from typing import Any, cast
 
 import numpy as np
 from numba import njit
+from scipy.linalg.blas import dgemm, dgemv
 
 from gpsarsa._validation import Array
 
 ROWS = 4  # rows that one pass of a loop takes
 
 EPS = float(np.finfo(np.float64).eps)
-
-REDUNDANT = 1e12  # no variable's variance may be more than this times what the others leave of it
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,6 +67,28 @@ def enlarged(buffer: Array, capacity: int) -> Array:
         larger = square(capacity)
         larger[:old, :old] = buffer
     return larger
+
+
+def product(A: Array, B: Array) -> Array:
+    """A B, for a matrix A and a matrix or vector B, by SciPy's BLAS.
+
+    NumPy brings a BLAS of its own. Where products alternate between the two libraries, the threads of
+    the one that waits compete with those of the other, and everything takes several times as long.
+    """
+    if 0 in A.shape or 0 in B.shape:
+        return A @ B
+    if B.ndim == 1:
+        return np.asarray(dgemv(1.0, A.T, B, trans=1))
+    return np.asarray(dgemm(1.0, B.T, A.T).T)
+
+
+def transposed_product(A: Array, B: Array) -> Array:
+    """Aᵀ B, likewise."""
+    if 0 in A.shape or 0 in B.shape:
+        return A.T @ B
+    if B.ndim == 1:
+        return np.asarray(dgemv(1.0, A.T, B))
+    return np.asarray(dgemm(1.0, B.T, A.T, trans_b=1).T)
 
 
 def symmetrised(R: Array, n: int) -> Array:
@@ -123,8 +144,7 @@ def append_inverse_row(W, k, variance, n, least, scale):
 
     ℓ = W k, ρ = variance − ℓᵀℓ, g = Wᵀℓ = K⁻¹k, W ← [[W, 0], [−gᵀ/√ρ, 1/√ρ]]. Returns whether ρ is
     large enough: at least `least`, and well above what rounding in K can make of nothing, which is
-    eps (1 + Σ|g|)² times the `scale` of K's entries. Nor may any other variable then be determined:
-    (K⁻¹)_jj grows by g_j²/ρ and must stay below 1e12/scale. Where it is not so, W stays as it is.
+    eps (1 + Σ|g|)² times the `scale` of K's entries. Where it is not, W stays as it is.
     """
     work = np.empty((2, blocked(n)))
     ell, g = work[0], work[1]
@@ -138,15 +158,6 @@ def append_inverse_row(W, k, variance, n, least, scale):
         weight += abs(g[j])
     if not (rho > 0.0 and rho >= least and rho >= 100.0 * EPS * weight * weight * scale):
         return False
-    if scale > 0.0:
-        for j in range(n):
-            ell[j] = g[j] * g[j] / rho
-        for i in range(n):
-            for j in range(i + 1):
-                ell[j] += W[i, j] * W[i, j]
-        for j in range(n):
-            if ell[j] * scale > REDUNDANT:
-                return False
     inverse_root = 1.0 / np.sqrt(rho)
     for j in range(n):
         W[n, j] = -g[j] * inverse_root

@@ -21,7 +21,6 @@ from scipy.linalg.lapack import dpotrf, dtrtri
 
 from gpsarsa._linalg import (
     EPS,
-    REDUNDANT,
     aligned,
     append_inverse_row,
     blocked,
@@ -29,7 +28,9 @@ from gpsarsa._linalg import (
     eliminate_column,
     enlarged,
     lower_times,
+    product,
     square,
+    transposed_product,
 )
 from gpsarsa._table import Table, kernel_matrix, kernel_row
 from gpsarsa._validation import Array
@@ -132,8 +133,7 @@ class Basis:
             variances = diagonal(kernel, Z)
             scale = np.maximum.accumulate(variances)
             least = np.maximum(NOVELTY * variances, 100.0 * EPS * weight**2 * scale)
-            redundancy = np.einsum("ij,ij->j", W, W) * scale[-1]
-            if (pivots**-2.0 >= least).all() and (redundancy <= REDUNDANT).all():
+            if (pivots**-2.0 >= least).all():
                 self._fill(Z, W, float(scale[-1]))
                 return self, np.ones(len(Z), dtype=np.bool_)
         return self, self.append(Z)
@@ -173,7 +173,8 @@ class Basis:
 
     def sandwich(self, R: Array) -> Array:
         """Wᵀ R W"""
-        return np.asarray(self.factor.T @ R @ self.factor)
+        W = np.ascontiguousarray(self.factor)
+        return transposed_product(W, product(R, W))
 
     @property
     def rounding(self) -> float:
@@ -285,8 +286,8 @@ class Basis:
         """Admit each row of Z that the ones before do not already determine.
 
         ℓ = W k(Z, z), ρ = k(z, z) − ℓᵀℓ, W ← [[W, 0], [−ℓᵀW/√ρ, 1/√ρ]]; a z with
-        ρ < 1e-10 k(z, z), with a ρ that is lost in rounding, or after which one of those before would be
-        determined by the others, is refused: K_zz would be singular in double precision.
+        ρ < 1e-10 k(z, z), or with a ρ that is lost in rounding, is refused: K_zz would be singular in
+        double precision.
         """
         admitted = np.zeros(len(Z), dtype=np.bool_)
         variances = diagonal(self.kernel, Z)
@@ -315,7 +316,7 @@ class Basis:
 
     def projection(self, old: Basis) -> Array:
         """T = W k(Z, Z_old) W_oldᵀ: prior covariances of these whitened values with the old ones."""
-        return np.asarray(self.factor @ old.kernel_rows(self.Z) @ old.factor.T)
+        return product(np.ascontiguousarray(self.factor), old.whiten(old.kernel_rows(self.Z)))
 
     def _fill(self, Z: Array, W: Array, scale: float) -> None:
         M = len(Z)

@@ -20,6 +20,7 @@ from gpsarsa._linalg import (
     blocked,
     compiled,
     enlarged,
+    product,
     rotate_symmetric,
     rotate_vector,
     shrink_to_identity,
@@ -152,8 +153,8 @@ class Belief:
         if info:
             raise ArithmeticError(f"I + Σ bψψᵀ is not positive definite (pivot {info} of {M})")
         R = symmetrised(dpotri(factor, lower=1)[0], M)
-        m = R @ moment
-        m += R @ (moment - m - gram @ m)  # one step of refinement
+        m = product(R, moment)
+        m += product(R, moment - m - product(gram, m))  # one step of refinement
         self.m[:M], self.R[:M, :M] = m, R
         self.scalars[LOG_EVIDENCE] = -np.log(factor.diagonal()).sum() + 0.5 * float(m @ moment)
         return self

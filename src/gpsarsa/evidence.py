@@ -29,13 +29,13 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri
 
 from gpsarsa import _validation as check
-from gpsarsa._linalg import EPS, compiled, symmetrised
+from gpsarsa._linalg import EPS, compiled, product, symmetrised, transposed_product
 from gpsarsa._pullback import pull_differences, pull_matrix, scratch_for
 from gpsarsa._step import explain_row
 from gpsarsa._table import Table, kernel_matrix
 from gpsarsa._validation import Array
 from gpsarsa.basis import Basis
-from gpsarsa.kernels import Kernel, is_built_in
+from gpsarsa.kernels import Kernel, KernelLike, is_built_in
 from gpsarsa.statistics import Likelihood, Refused, Statistics
 from gpsarsa.transitions import Transitions
 
@@ -78,6 +78,8 @@ def log_evidence(
         raise TypeError(f"transitions is a {type(transitions).__name__}; expected Transitions")
     if gradient or pseudo_inputs is None:
         require_gradient(kernel)
+    elif not isinstance(kernel, KernelLike):
+        raise TypeError(f"kernel = {kernel!r}; expected a kernel, or an object with __call__ and diag")
     variational = check.one_of(objective, "objective", ("evidence", "variational")) == "variational"
     likelihood = Likelihood(
         check.positive(noise_variance, "noise_variance"),
@@ -181,16 +183,16 @@ class _Sums:
         for rows, (before, before_r) in zip(reversed(self.blocks), reversed(self.before), strict=True):
             gamma = discounts[rows]
             Psi = self.kept.pop() if self.kept else self._features(rows)
-            Y, a = Psi.copy(), rewards[rows] - self.likelihood.prior_mean * (1.0 - gamma) - Psi @ m
+            Y, a = Psi.copy(), rewards[rows] - self.likelihood.prior_mean * (1.0 - gamma) - product(Psi, m)
             _solve_noise(Y, a, factors, rows.start, before, before_r - float(before @ m), after, after_a)
-            bar = Y @ R
+            bar = product(Y, R)
             g = np.full(len(a), slack)
             _adjoints(
                 Psi, Y, bar, a, m, g, factors, rows.start, gamma, self.likelihood.fitc,
                 self.likelihood.correlated, after, after_a, totals,
             )  # fmt: skip
             if self.likelihood.fitc:
-                gram += Y.T @ Psi  # Y now holds gψ
+                gram += transposed_product(Y, Psi)  # Y now holds gψ
             pull_differences(
                 *basis.table, basis.Zt, M, X[rows], following[rows], gamma, basis.unwhiten_rows(bar), 0.5 * g,
                 values_bar, Zt_bar, scratch,
@@ -211,7 +213,7 @@ class _Sums:
         for rows in basis.blocks(len(self.points)):
             X = self.points[rows]
             Psi = basis.whiten(basis.kernel_rows(X))
-            gram += g * (Psi.T @ Psi)
+            gram += g * transposed_product(Psi, Psi)
             pull_differences(
                 *basis.table, basis.Zt, basis.size, X, X, np.zeros(len(X)), basis.unwhiten_rows(-g * Psi),
                 np.full(len(X), 0.5 * g), values_bar, Zt_bar, scratch,

@@ -19,7 +19,7 @@ from typing import Self
 import numpy as np
 from scipy.linalg.blas import dsyrk
 
-from gpsarsa._linalg import compiled, symmetrised
+from gpsarsa._linalg import compiled, symmetrised, transposed_product
 from gpsarsa._step import OVEREXPLAINED
 from gpsarsa._validation import Array
 from gpsarsa.basis import Basis
@@ -152,7 +152,7 @@ class Statistics:
     def _add(self, Psi: Array, r: Array) -> None:
         if len(self.moment):
             self.gram = dsyrk(1.0, Psi.T, beta=1.0, c=self.gram, lower=1, overwrite_c=1)
-            self.moment += r @ Psi
+            self.moment += transposed_product(Psi, r)
         self.square += float(r @ r)
 
     def __add__(self, other: Statistics) -> Statistics:
