@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from benchmarks import batch, growth, steps, stream
+from benchmarks import batch, budget, growth, steps, stream
 from benchmarks.picture import draw
 
 TABLES = {
@@ -15,6 +15,10 @@ TABLES = {
         "fit of 20 000 transitions against bare dtrmm + dsyrk (0 threads: as many as BLAS likes)",
     ),
     "stream": (stream, "Streaming mode over a million updates, M = 64"),
+    "budget": (
+        budget,
+        "A stream of 100 000 transitions through a budget of 60 pseudo-inputs, slow steps included",
+    ),
     "growth": (growth, "One pseudo-input more or less, M = 64, against the length of the history"),
 }
 

@@ -269,6 +269,22 @@ def test_the_random_state_of_a_refused_transition_is_restored(rng):
     assert driver.rng.bit_generator.state == state
 
 
+@pytest.mark.parametrize("placement", [Novelty(0.0), EvidenceGain(0.0)], ids=["novelty", "gain"])
+@pytest.mark.parametrize("growth", ["exact", "streaming"])
+def test_inputs_along_a_smooth_path_never_make_the_prior_singular(placement, growth, rng):
+    """Each is novel when it comes; those that later ones determine make way, and K_zz stays regular."""
+    kernel, t = kernels.RBF(3.0), walk(rng, 150)
+    model = SparseGPSarsa(kernel, 1e-3, np.empty((0, 2)), growth=growth)
+    driver = Timescales(model, placement=placement, budget=None)
+    for x, r, following, gamma, start in rows(t):
+        driver.observe(x, r, following, gamma, start)
+        assert model._basis.redundancy.max() <= 1e9
+    assert driver.counts["dropped"] > 0
+    assert np.isfinite(model.predict(t.inputs, return_std=True)).all()
+    Z = Novelty(0.0).choose(t, 150, kernel, 1e-3)
+    assert (np.linalg.inv(kernel(Z, Z)).diagonal() < 2e9).all()
+
+
 # -- the reservoir ----------------------------------------------------------------------------
 
 
