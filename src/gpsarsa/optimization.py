@@ -160,7 +160,7 @@ class _Run:
 
     def climb(self, space: Space, origin: Array) -> None:
         """L-BFGS-B from `origin`; every accepted step is a candidate for `best`."""
-        from scipy.optimize import minimize  # half a second of import that few sessions need
+        from scipy.optimize import minimize  # half a second of import that few programs need
 
         own = _Best(origin, -np.inf, [])
         most = self.search.max_iterations
