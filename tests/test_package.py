@@ -121,6 +121,13 @@ def test_the_code_on_a_page_runs(page, tmp_path, monkeypatch):
         exec(compile(block, page, "exec"), names)
 
 
+def test_links_and_pictures_lead_somewhere():
+    root = SOURCE.parents[1]
+    for page in [root / "README.md", root / "CHANGELOG.md", *(root / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} refers to {target}"
+
+
 def test_the_version_is_one_number():
     pyproject = (SOURCE.parents[1] / "pyproject.toml").read_text()
     assert 'attr = "gpsarsa._version.__version__"' in pyproject
