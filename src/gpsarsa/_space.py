@@ -205,6 +205,9 @@ class Space:
             value = slot.unpack(own).ravel()
             edges = (value <= slot.low * (1 + 1e-6)) | (value >= slot.high * (1 - 1e-6))
             edges &= slot.low < slot.high
+            irrelevant = slot.name.endswith("lengthscales") & (value >= slot.high * (1 - 1e-6))
+            if irrelevant.any() and not irrelevant.all():
+                edges &= ~irrelevant  # a column without influence, found out by its lengthscale
             if edges.any():
                 i = int(np.argmax(edges))
                 warnings.warn(

@@ -213,8 +213,8 @@ class Timescales:
         counts["transitions"] += 1
         counts["episodes"] += begins
         counts["added"] += added
-        while added and (least := determined(self.model._basis)) is not None:
-            self._remove(least)
+        if added:
+            self._prune()
         self._keep_to_the_budget()
         if self.reservoir is not None:
             self.reservoir.add(x, reward, ahead, discount, begins, self.rng)
@@ -225,11 +225,22 @@ class Timescales:
 
     def _keep_to_the_budget(self) -> None:
         while self.budget is not None and self.model._basis.size > self.budget:
-            self._remove(DROP_RULES[self.drop](self.model._basis, self.model._belief))
+            self._remove([DROP_RULES[self.drop](self.model._basis, self.model._belief)])
 
-    def _remove(self, index: int) -> None:
-        self.model.remove_pseudo_inputs([index])
-        self.counts["dropped"] += 1
+    def _prune(self) -> None:
+        """Remove the pseudo-inputs that others have come to determine."""
+        if determined(self.model._basis) is None:
+            return
+        basis, places = self.model._basis.copy(), list(range(self.model._basis.size))
+        gone: list[int] = []
+        while (least := determined(basis)) is not None:
+            basis.remove(least)
+            gone.append(places.pop(least))
+        self._remove(gone)
+
+    def _remove(self, indices: list[int]) -> None:
+        self.model.remove_pseudo_inputs(indices)
+        self.counts["dropped"] += len(indices)
 
     # -- the slow timescales ------------------------------------------------------------------
 
@@ -250,6 +261,7 @@ class Timescales:
                 model.move_pseudo_inputs(found.pseudo_inputs)
             else:
                 model._adopt(found, report, data if kept is None else kept)
+            self._prune()
         self.counts["optimized"] += 1
         self.reports.append(report)
         if report.interrupted:
