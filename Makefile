@@ -55,5 +55,5 @@ bench-evidence: $(FRESH) $(PEERS)
 	$(BIN)/python -m benchmarks.evidence .peers/bin/python
 
 clean:
-	rm -rf .venv build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .peers build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -exec rm -rf {} +
