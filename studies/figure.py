@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from gpsarsa import GPSarsa, SparseGPSarsa, Transitions, kernels
+from studies.placement import compare
 
 Array = NDArray[np.float64]
 
@@ -44,10 +45,8 @@ def episodes(rng: np.random.Generator, count: int = 16, steps: int = 25) -> Tran
 
 def divergence(model: SparseGPSarsa, exact: GPSarsa, X: Array) -> tuple[float, float]:
     """RMSE of the means over their spread, and the mean of KL(sparse ‖ exact) of the marginals."""
-    (m, s), (m0, s0) = model.predict(X, return_std=True), exact.predict(X, return_std=True)
-    rmse = float(np.sqrt(np.mean((m - m0) ** 2)) / np.std(m0))
-    kl = np.log(s0 / s) + (s**2 + (m - m0) ** 2) / (2 * s0**2) - 0.5
-    return rmse, float(np.mean(kl))
+    figures = compare(model.predict(X, return_std=True), exact.predict(X, return_std=True))
+    return figures["error"], figures["KL"]
 
 
 def models(

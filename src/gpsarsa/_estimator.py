@@ -94,17 +94,22 @@ class Estimator:
         `discount` is 0 where the episode terminated; `x_next` is then ignored and may be None.
         `start` says whether an episode begins; by default it does unless `x` is the last `x_next`.
         """
+        x, reward, x_next, discount, begins = self._checked_row(x, reward, x_next, discount, start)
+        return self.update(Transitions(x[None], [reward], x_next[None], [discount], [begins]))
+
+    def _checked_row(
+        self, x: Any, reward: float, x_next: Any, discount: float, start: bool | None
+    ) -> tuple[Array, float, Array, float, bool]:
+        """The arguments of `observe`, checked; x_next is x where the discount is 0, start is resolved."""
         x = check.vector(x, "x", self._columns)
         reward, discount = check.number(reward, "reward"), check.discount(discount, "discount")
         if discount > 0.0 and x_next is None:
             raise ValueError(NEEDS_NEXT.format(discount))
         x_next = check.vector(x_next, "x_next", len(x)) if discount > 0.0 else x
-        if start is None:
-            last, last_discount = self._history.end
-            begins = last_discount == 0.0 or not np.array_equal(x, last)
-        else:
-            begins = check.flag(start, "start")
-        return self.update(Transitions(x[None], [reward], x_next[None], [discount], [begins]))
+        if start is not None:
+            return x, reward, x_next, discount, check.flag(start, "start")
+        last, last_discount = self._history.end
+        return x, reward, x_next, discount, last_discount == 0.0 or not np.array_equal(x, last)
 
     def _to_learn_from(self, transitions: Transitions | None, columns: int | None) -> Transitions:
         """The transitions given, or those kept."""

@@ -36,7 +36,7 @@ from gpsarsa._table import Table, kernel_matrix, kernel_row
 from gpsarsa._validation import Array
 from gpsarsa.kernels import KernelLike, diagonal, is_built_in, matrix
 
-__all__ = ["Basis", "kernel_differences"]
+__all__ = ["Basis", "kernel_differences", "pivots"]
 
 NOVELTY = 1e-10  # a pseudo-input whose conditional variance is below this share of its own is refused
 
@@ -91,6 +91,25 @@ def _whitened_row(codes, values, Zt, W, n, X):
     kernel_row(codes, values, Zt, n, X, X.shape[0] - 1, work[0], work[1], work[2])
     lower_times(W, work[:1], n, work[3:])
     return work[3]
+
+
+def pivots(kernel: KernelLike, X: Array, count: int) -> list[int]:
+    """The rows of X of largest conditional variance, each given those before: pivoted Cholesky of K_xx.
+
+    At most `count`, and none that the others determine.
+    """
+    prior, chosen = diagonal(kernel, X), list[int]()
+    left, rows = prior.copy(), np.empty((count, len(X)))
+    for i in range(count):
+        pivot = int(np.argmax(left))
+        if left[pivot] <= 10.0 * NOVELTY * prior[pivot]:
+            break
+        row = matrix(kernel, X[pivot : pivot + 1], X)[0] - rows[:i, pivot] @ rows[:i]
+        rows[i] = row / np.sqrt(left[pivot])
+        left = np.maximum(left - rows[i] ** 2, 0.0)
+        left[pivot] = 0.0
+        chosen.append(pivot)
+    return chosen
 
 
 class Basis:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotri
+from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 
 from gpsarsa._linalg import (
     aligned,
@@ -194,6 +194,14 @@ class Belief:
         np.fill_diagonal(full, self.variances(Psi))
         return 0.5 * (full + full.T)
 
+    def precisions(self, W: Array) -> Array | None:
+        """diag(WᵀR⁻¹W); None where R has lost its definiteness to rounding."""
+        factor, info = dpotrf(self.covariance, lower=1, clean=1)
+        if info:
+            return None
+        whitened = dtrtrs(factor, W, lower=1)[0]
+        return np.asarray(np.einsum("ij,ij->j", whitened, whitened))
+
     def draws(self, count: int, rng: np.random.Generator) -> Array:
         """(M, count) samples of w."""
         values, vectors = np.linalg.eigh(self.covariance)
@@ -247,6 +255,12 @@ class Belief:
         self.m[:M] -= c @ step
         self.m[M:N] = step
         self.scalars[LOG_EVIDENCE] += -np.log(factor.diagonal()).sum() + 0.5 * float(d @ step)
+
+    def border_gains(self, cross: Array, corners: Array, moments: Array) -> Array:
+        """What `border` would add to the log evidence, for each column of `cross` alone."""
+        omega = 1.0 / (corners - np.einsum("ij,ij->j", cross, self.covariance @ cross))
+        d = moments - self.mean @ cross
+        return 0.5 * (np.log(omega) + omega * d * d)
 
     def carry(self, psi: Array, r: float, shared: float, sigma2: float) -> None:
         """Set (ē, s, c) after a batch whose last row, divided by its noise, was (ψ, r).

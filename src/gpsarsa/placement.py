@@ -26,11 +26,10 @@ from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dtrtrs
 
 from gpsarsa import _validation as check
 from gpsarsa._validation import Array
-from gpsarsa.basis import NOVELTY, Basis
+from gpsarsa.basis import NOVELTY, Basis, pivots
 from gpsarsa.belief import Belief
 from gpsarsa.kernels import KernelLike, diagonal, matrix
 from gpsarsa.transitions import Transitions
@@ -161,19 +160,7 @@ class Greedy(Novelty):
     """The input of largest conditional variance, again and again: pivoted Cholesky of K_xx."""
 
     def _choose(self, task: _Task) -> list[int]:
-        X, kernel, chosen = task.X, task.kernel, list[int]()
-        prior = diagonal(kernel, X)
-        left, rows = prior.copy(), np.empty((task.count, len(X)))
-        for i in range(task.count):
-            pivot = int(np.argmax(left))
-            if left[pivot] <= 10.0 * NOVELTY * prior[pivot]:
-                break
-            row = matrix(kernel, X[pivot : pivot + 1], X)[0] - rows[:i, pivot] @ rows[:i]
-            rows[i] = row / math.sqrt(left[pivot])
-            left = np.maximum(left - rows[i] ** 2, 0.0)
-            left[pivot] = 0.0
-            chosen.append(pivot)
-        return chosen
+        return pivots(task.kernel, task.X, task.count)
 
 
 @dataclass(frozen=True)
@@ -222,9 +209,7 @@ class EvidenceGain(_Strategy):
             eta = (delta - Psi[:, :M] @ ell.T) / np.sqrt(rho)
             cross = Psi[:, :M].T @ eta / sigma2
             power = np.einsum("ij,ij->j", eta, eta) / sigma2
-            d = rewards @ eta / sigma2 - belief.mean @ cross
-            omega = 1.0 / (1.0 + power - np.einsum("ij,ij->j", cross, belief.covariance @ cross))
-            gain = 0.5 * (np.log(omega) + omega * d * d + power)
+            gain = belief.border_gains(cross, 1.0 + power, rewards @ eta / sigma2) + 0.5 * power
             best = int(np.argmax(gain))
             left[pool[best]] = False
             if not basis.append(X[pool[best]][None])[0]:
@@ -326,17 +311,27 @@ def least_information(basis: Basis, belief: Belief) -> int:
     KL(before ‖ after) is ½ (log(s_i/A_ii) − 1 + (C_ii + α_i²)/A_ii) with s = diag(WᵀR⁻¹W), the
     posterior precision; C, A and α are the paper's.
     """
-    W, R = basis.factor, belief.covariance
-    prior = np.einsum("ij,ij->j", W, W)
-    factor, info = dpotrf(R, lower=1, clean=1)
-    if info:  # R has lost its definiteness to rounding: judge by the prior
+    W = basis.factor
+    posterior = belief.precisions(W)
+    if posterior is None:  # R has lost its definiteness to rounding: judge by the prior
         return least_variance(basis, belief)
-    whitened = dtrtrs(factor, W, lower=1)[0]
-    posterior = np.einsum("ij,ij->j", whitened, whitened)
-    C = np.einsum("ij,ij->j", W, R @ W)
-    alpha = basis.unwhiten(belief.mean)
-    loss = np.log(posterior / prior) - 1.0 + (C + alpha**2) / prior
+    prior, C = np.einsum("ij,ij->j", W, W), np.einsum("ij,ij->j", W, belief.covariance @ W)
+    loss = np.log(posterior / prior) - 1.0 + (C + basis.unwhiten(belief.mean) ** 2) / prior
     return int(np.argmin(loss))
+
+
+def would_go_at_once(situation: Situation) -> bool:
+    """Whether x, once a pseudo-input, would be the one with the least conditional variance.
+
+    With g = K⁻¹k(Z, x) and ρ the conditional variance of x, adding x makes 1/A_ii of the others
+    1/(A_ii + g_i²/ρ) and is itself left with ρ.
+    """
+    basis = situation.basis
+    ell, rho, prior = situation.conditional
+    if rho <= 0.0:
+        return True
+    g = basis.unwhiten(ell)
+    return bool(prior / rho >= float((basis.redundancy + g * g / rho * basis.variances).max()))
 
 
 def determined(basis: Basis) -> int | None:

@@ -22,12 +22,20 @@ from numpy.typing import NDArray
 
 from gpsarsa import _validation as check
 from gpsarsa import checkpoint
-from gpsarsa._estimator import NEEDS_NEXT, check_transitions, saved_kernel
+from gpsarsa._estimator import check_transitions, saved_kernel
 from gpsarsa._space import check_search
 from gpsarsa.checkpoint import CheckpointError
 from gpsarsa.kernels import KernelLike
 from gpsarsa.optimization import Bounds, Optimization, Search
-from gpsarsa.placement import DROP_RULES, STRATEGIES, Novelty, Placement, Situation, determined
+from gpsarsa.placement import (
+    DROP_RULES,
+    STRATEGIES,
+    Novelty,
+    Placement,
+    Situation,
+    determined,
+    would_go_at_once,
+)
 from gpsarsa.reservoir import Reservoir
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.transitions import Transitions
@@ -153,17 +161,8 @@ class Timescales:
 
     def observe(self, x: Any, reward: float, x_next: Any, discount: float, start: bool | None = None) -> Self:
         """Take in one transition, as `SparseGPSarsa.observe`, and do what else is due."""
-        model, columns = self.model, self.model._columns
-        x = check.vector(x, "x", columns)
-        reward, discount = check.number(reward, "reward"), check.discount(discount, "discount")
-        if discount > 0.0 and x_next is None:
-            raise ValueError(NEEDS_NEXT.format(discount))
-        ahead = check.vector(x_next, "x_next", columns) if discount > 0.0 else x
-        last, last_discount = model._history.end
-        if start is None:
-            begins = last_discount == 0.0 or not np.array_equal(x, last)
-        else:
-            begins = check.flag(start, "start")
+        model = self.model
+        x, reward, ahead, discount, begins = model._checked_row(x, reward, x_next, discount, start)
         self._keep_to_the_budget()  # an interruption may have come between adding and dropping
         count, randomness = model.n_transitions, self.rng.bit_generator.state
         before = model._basis, model._belief
@@ -198,7 +197,7 @@ class Timescales:
             return False
         if self.budget is None or basis.size < self.budget or self.drop != "variance":
             return True
-        return not _would_go_at_once(situation)
+        return not would_go_at_once(situation)
 
     def _after(
         self,
@@ -352,20 +351,6 @@ class Timescales:
         self.counts |= {name: check.count(kept["counts"][name], name) for name in self.counts}
         self.rng.bit_generator.state = kept["rng"]
         return self
-
-
-def _would_go_at_once(situation: Situation) -> bool:
-    """Whether x, once a pseudo-input, would be the one with the least conditional variance.
-
-    With g = K⁻¹k(Z, x) and ρ the conditional variance of x, adding x makes 1/A_ii of the others
-    1/(A_ii + g_i²/ρ) and is itself left with ρ.
-    """
-    basis = situation.basis
-    ell, rho, prior = situation.conditional
-    if rho <= 0.0:
-        return True
-    g = basis.unwhiten(ell)
-    return bool(prior / rho >= float((basis.redundancy + g * g / rho * basis.variances).max()))
 
 
 def _listed(names: Any) -> list[str]:
