@@ -93,16 +93,16 @@ def _whitened_row(codes, values, Zt, W, n, X):
     return work[3]
 
 
-def pivots(kernel: KernelLike, X: Array, count: int) -> list[int]:
+def pivots(kernel: KernelLike, X: Array, count: int, least: float = 10.0 * NOVELTY) -> list[int]:
     """The rows of X of largest conditional variance, each given those before: pivoted Cholesky of K_xx.
 
-    At most `count`, and none that the others determine.
+    At most `count`, and none of whose variance the others leave no more than the share `least`.
     """
     prior, chosen = diagonal(kernel, X), list[int]()
     left, rows = prior.copy(), np.empty((count, len(X)))
     for i in range(count):
         pivot = int(np.argmax(left))
-        if left[pivot] <= 10.0 * NOVELTY * prior[pivot]:
+        if left[pivot] <= least * prior[pivot]:
             break
         row = matrix(kernel, X[pivot : pivot + 1], X)[0] - rows[:i, pivot] @ rows[:i]
         rows[i] = row / np.sqrt(left[pivot])

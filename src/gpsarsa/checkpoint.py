@@ -14,16 +14,16 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-__all__ = ["CheckpointError", "read", "write"]
+__all__ = ["CheckpointError", "atomic", "read", "write"]
 
 FORMAT = "gpsarsa"
 VERSION = 1
@@ -37,7 +37,6 @@ class CheckpointError(ValueError):
 
 def write(path: str | os.PathLike[str], arrays: Arrays, content: Mapping[str, Any]) -> None:
     """Write arrays and a JSON document to one file, atomically."""
-    target = Path(os.path.realpath(path))  # a link stays a link
     tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     document = json.dumps(content, allow_nan=False)
     header = {
@@ -47,10 +46,18 @@ def write(path: str | os.PathLike[str], arrays: Arrays, content: Mapping[str, An
         "checksum": _checksum(tensors, document),
     }
     data = save(tensors, metadata=header)
+    with atomic(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def atomic(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A file that takes its name once it is whole and on the disk; an error leaves what was there."""
+    target = Path(os.path.realpath(path))  # a link stays a link
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         with open(temporary, "xb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         if target.exists():

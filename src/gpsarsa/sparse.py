@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from gpsarsa import _validation as check
 from gpsarsa._estimator import NEEDS_NEXT, Estimator, Function, check_transitions
 from gpsarsa._linalg import blocked
+from gpsarsa._moments import FEW, moments, slopes
+from gpsarsa._pullback import scratch_for
 from gpsarsa._step import FULL, absorb, absorb_one, absorb_transitions, explain, explain_row
 from gpsarsa._validation import Array
 from gpsarsa.basis import Basis
@@ -408,17 +410,41 @@ class SparseGPSarsa(Estimator):
         other = SparseGPSarsa(found.kernel, found.noise_variance, found.pseudo_inputs, **options)
         self.__dict__.update(other.fit(rows).__dict__)
 
+    def copy(self) -> Self:
+        """The same model, which goes its own way from here."""
+        other = object.__new__(type(self))
+        history = History.restored(
+            self._columns, self._history.newest, self._history.kept if self._history.keep else None
+        )
+        other.__dict__.update(
+            self.__dict__, _basis=self._basis.copy(), _belief=self._belief.copy(), _history=history, _hot=None
+        )
+        return other
+
     # -- the posterior ------------------------------------------------------------------------
 
     def _moments(self, X: Array, with_variance: bool) -> tuple[Array, Array]:
         basis, belief = self._basis, self._belief
         mean, variance = np.empty(len(X)), np.empty(len(X))
+        if basis.table is not None and len(X) <= FEW:
+            state = basis.Zt, basis.W, belief.m, belief.R, basis.size
+            if moments(*basis.table, *state, X, with_variance, basis.rounding, mean, variance) < 0:
+                return mean, variance
         for block in basis.blocks(len(X)):
             Psi = basis.whiten(basis.kernel_rows(X[block]))
             mean[block] = Psi @ belief.mean
             if with_variance:
                 variance[block] = basis.unexplained(X[block], Psi, block.start) + belief.variances(Psi)
         return mean, variance
+
+    def _slopes(self, X: Array, bonus: float) -> Array:
+        """∂/∂x (mean + bonus · standard deviation) at each row, for a kernel of this package."""
+        basis, belief, slope = self._basis, self._belief, np.empty(X.shape)
+        if basis.table is None:
+            raise TypeError(f"{basis.kernel!r} has no derivatives here; use a kernel of gpsarsa.kernels")
+        state = basis.Zt, basis.W, belief.m, belief.R, basis.size
+        slopes(*basis.table, *state, X, bonus, scratch_for(basis.table, basis.size), slope)
+        return slope
 
     def _covariance(self, X: Array) -> tuple[Array, Array]:
         basis, belief = self._basis, self._belief

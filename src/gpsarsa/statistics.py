@@ -13,20 +13,22 @@ noise they must be cut where an episode starts.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 from scipy.linalg.blas import dsyrk
+from scipy.linalg.lapack import dgesv
 
-from gpsarsa._linalg import compiled, symmetrised, transposed_product
+from gpsarsa._linalg import compiled, product, symmetrised, transposed_product
 from gpsarsa._step import OVEREXPLAINED
 from gpsarsa._validation import Array
 from gpsarsa.basis import Basis
-from gpsarsa.belief import DONE, LOG_EVIDENCE, OVERFLOW, Belief
+from gpsarsa.belief import CARRY_VARIANCE, DONE, LOG_EVIDENCE, OVERFLOW, Belief
 from gpsarsa.transitions import Transitions
 
-__all__ = ["Likelihood", "Refused", "Statistics", "border_terms"]
+__all__ = ["FixedPoint", "Likelihood", "Refused", "Statistics", "border_terms"]
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,29 @@ class Statistics:
         total._chain, total._before = last._chain.copy(), last._before.copy()
         return total
 
+    def __sub__(self, other: Statistics) -> Statistics:
+        """Without transitions that were added before; rows with noise of their own only."""
+        negative = Statistics(len(other.moment))
+        negative.gram, negative.moment = -other.gram, -other.moment
+        negative.square, negative.log_det, negative.count = -other.square, -other.log_det, -other.count
+        negative._chain, negative._before = self._chain, self._before
+        return self + negative
+
+    def state(self) -> dict[str, Array]:
+        """Arrays from which `restored` makes the same sums again, for rows with noise of their own."""
+        return {
+            "gram": self.gram, "moment": self.moment,
+            "numbers": np.array([self.square, self.log_det, float(self.count)]),
+        }  # fmt: skip
+
+    @classmethod
+    def restored(cls, arrays: Mapping[str, Array]) -> Self:
+        self = cls(len(arrays["moment"]))
+        self.gram, self.moment = np.asfortranarray(arrays["gram"]), np.array(arrays["moment"])
+        self.square, self.log_det = float(arrays["numbers"][0]), float(arrays["numbers"][1])
+        self.count = int(arrays["numbers"][2])
+        return self
+
     def posterior(self, likelihood: Likelihood) -> Belief:
         """N(m, R), its log evidence, and the noise that the last row passes on."""
         belief = Belief.from_information(symmetrised(self.gram, len(self.moment)), self.moment)
@@ -183,6 +208,80 @@ class Statistics:
             sigma2 = likelihood.noise_variance
             belief.carry(self._before, r, gamma * sigma2 / pivot, sigma2)
         return belief
+
+
+class FixedPoint:
+    """Sums from which the projected fixed point follows: LSTD in the same features.
+
+    With φ = W k(Z, x), ψ = W δ and b = 1/(k(x, x) − φᵀφ + σ²), the weights m solve
+
+        (I + Σ bφψᵀ) m = Σ bφ r,
+
+    the regression of r + γQ(x′) on φ whose own answer is Q. Unlike the residual's posterior it stays
+    unbiased where transitions are stochastic. Its covariance is G (I + Σ bφφᵀ) Gᵀ with
+    G = (I + Σ bφψᵀ)⁻¹; at γ = 0 both are those of plain regression.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.cross, self.gram = np.zeros((size, size)), np.zeros((size, size))
+        self.moment = np.zeros(size)
+        self.count = 0
+
+    @classmethod
+    def from_block(cls, basis: Basis, transitions: Transitions, likelihood: Likelihood) -> Self:
+        self = cls(basis.size)
+        X, rewards, following, gamma, _ = transitions._arrays
+        for block, delta, _ in basis.differences_by_block(X, following, gamma):
+            Psi, Phi = basis.whiten(delta), basis.whiten(basis.kernel_rows(X[block]))
+            left = basis.unexplained(X[block], Phi) if likelihood.fitc else np.zeros(len(Phi))
+            weighted = Phi / (likelihood.noise_variance + left)[:, None]
+            r = rewards[block] - likelihood.prior_mean * (1.0 - gamma[block])
+            self.cross += transposed_product(weighted, Psi)
+            self.gram += transposed_product(weighted, Phi)
+            self.moment += transposed_product(weighted, r)
+            self.count += len(r)
+        return self
+
+    def _combined(self, other: FixedPoint, sign: int) -> FixedPoint:
+        total = FixedPoint(len(self.moment))
+        total.cross, total.gram = self.cross + sign * other.cross, self.gram + sign * other.gram
+        total.moment, total.count = self.moment + sign * other.moment, self.count + sign * other.count
+        return total
+
+    def __add__(self, other: FixedPoint) -> FixedPoint:
+        return self._combined(other, 1) if isinstance(other, FixedPoint) else NotImplemented
+
+    def __sub__(self, other: FixedPoint) -> FixedPoint:
+        return self._combined(other, -1) if isinstance(other, FixedPoint) else NotImplemented
+
+    def state(self) -> dict[str, Array]:
+        """Arrays from which `restored` makes the same sums again."""
+        return {
+            "cross": self.cross, "gram": self.gram, "moment": self.moment,
+            "numbers": np.array([float(self.count)]),
+        }  # fmt: skip
+
+    @classmethod
+    def restored(cls, arrays: Mapping[str, Array]) -> Self:
+        self = cls(len(arrays["moment"]))
+        self.cross, self.gram, self.moment = (np.array(arrays[name]) for name in ("cross", "gram", "moment"))
+        self.count = int(arrays["numbers"][0])
+        return self
+
+    def posterior(self, likelihood: Likelihood) -> Belief:
+        """N(m, R) as above. ArithmeticError where the fixed point does not exist."""
+        M = len(self.moment)
+        belief = Belief(M)
+        belief.scalars[CARRY_VARIANCE] = likelihood.noise_variance
+        if M == 0:
+            return belief
+        identity = np.eye(M)
+        G, info = dgesv(identity + self.cross, identity)[2:]
+        m = product(np.ascontiguousarray(G), self.moment)
+        if info or not np.isfinite(m).all():
+            raise ArithmeticError("the projected fixed point does not exist: I + Σ bφψᵀ is singular")
+        R = product(product(np.ascontiguousarray(G), identity + self.gram), np.ascontiguousarray(G.T))
+        return Belief.restored(m, 0.5 * (R + R.T), np.zeros(M), belief.scalars)
 
 
 def border_terms(

@@ -1,0 +1,1 @@
+"""Control: agents that choose their own actions."""

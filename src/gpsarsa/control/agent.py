@@ -1,0 +1,584 @@
+"""A SARSA agent for Gymnasium.
+
+    agent = SarsaAgent(gymnasium.make("MountainCar-v0"), seed=0).learn(5_000, progress_bar=True)
+    action, _ = agent.predict(observation)
+
+On every transition the posterior over Q is updated recursively; a novel input becomes a pseudo-input.
+Slower, as data grows: next actions of stored transitions are chosen anew by the improved policy and the
+posterior is solved again (`improvement`); slower still, hyperparameters are learnt by the evidence and the
+pseudo-inputs placed anew (`critic`). `predict` acts with the best policy there is evidence for
+(`incumbent`). With method="sarsa" nothing of that is added: the paper's on-policy SARSA.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpsarsa import _validation as check
+from gpsarsa import checkpoint
+from gpsarsa._estimator import saved_kernel
+from gpsarsa._progress import Progress
+from gpsarsa._validation import Array
+from gpsarsa.checkpoint import CheckpointError
+from gpsarsa.control import environments, policies
+from gpsarsa.control.callbacks import as_callback
+from gpsarsa.control.critic import Critic
+from gpsarsa.control.environments import Course, Happening
+from gpsarsa.control.experience import Experience
+from gpsarsa.control.improvement import Improvement
+from gpsarsa.control.incumbent import Incumbent
+from gpsarsa.control.spaces import Actions, Observations
+from gpsarsa.kernels import KernelLike
+from gpsarsa.placement import Novelty
+from gpsarsa.sparse import SparseGPSarsa
+from gpsarsa.timescales import Timescales
+
+__all__ = ["SarsaAgent"]
+
+GROWTH = 1.4  # hyperparameters and pseudo-inputs are chosen anew when the data has grown so much
+EVERY, AT_LEAST = 0.05, 20  # the policy is improved when the data has grown by that share, and so many steps
+ROUNDS = 3  # of policy iteration, each time
+LATE = 4.0  # slow steps wait for an episode's end, unless they are late by this factor
+NOVEL = 0.01  # an input that leaves more of its variance unexplained becomes a pseudo-input at once
+ROOM = 1.25  # for those, beyond the budget, until pseudo-inputs are placed anew
+
+
+@dataclass
+class Lane:
+    """An episode under way in one copy of the environment."""
+
+    observation: Any
+    row: Array
+    role: str
+    model: SparseGPSarsa | None  # frozen: who acts (trial, incumbent), or what explores at the start
+    action: Array | None = None
+    first: bool = True
+    total: float = 0.0
+    discounted: float = 0.0
+    weight: float = 1.0  # γ^length
+    length: int = 0
+    predicted: tuple[float, float] | None = None
+    function: Callable[[Array], Array] | None = None  # drawn from the posterior for this episode
+
+
+class SarsaAgent:
+    """Learns to act in a Gymnasium environment, from few steps, with uncertainty.
+
+    Parameters
+    ----------
+    env : gymnasium.Env or gymnasium.vector.VectorEnv
+        Observations: Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple of these. Actions: Discrete,
+        MultiDiscrete, MultiBinary, bounded Box.
+    gamma : float
+        The discount. A truncated episode is not a terminated one: its last state keeps its value.
+    policy : callable, optional
+        How to act while learning: a policy of `gpsarsa.control.policies`, or any callable from a
+        `Decision` to an action.
+    model : SparseGPSarsa or Timescales, optional
+        Over rows of an observation followed by an action, in the environment's units. By default kernel,
+        prior mean and noise are chosen from the data. A model that is given keeps its hyperparameters.
+    seed : int, optional
+        Makes a run repeatable; each episode's reset seed follows from it and the episode's number.
+    method : {"improving", "sarsa"}
+        "sarsa" is the paper's on-policy SARSA and nothing else: a SparseGPSarsa is updated on every
+        transition, a Timescales does what it is set to do.
+    budget : int
+        The number of pseudo-inputs.
+    memory : int
+        How many transitions are kept for the slow steps.
+    warmup : int
+        Steps of random actions before there is a model, where none is given.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        *,
+        gamma: float = 0.97,
+        policy: Any = None,
+        model: SparseGPSarsa | Timescales | None = None,
+        seed: int | None = None,
+        method: str = "improving",
+        budget: int = 200,
+        memory: int = 10_000,
+        warmup: int = 200,
+    ) -> None:
+        observation_space, action_space = environments.check(env)
+        self._prepare(
+            Observations(observation_space), Actions(action_space),
+            {
+                "gamma": check.discount(gamma, "gamma"),
+                "method": check.one_of(method, "method", ("improving", "sarsa")),
+                "budget": _at_least_one(budget, "budget"),
+                "memory": _at_least_one(memory, "memory"),
+                "warmup": _at_least_one(warmup, "warmup"),
+                "seed": int(np.random.SeedSequence().generate_state(1)[0]) if seed is None
+                else check.count(seed, "seed"),
+            },
+            policies.UpperConfidence(0.1) if policy is None else policy,
+        )  # fmt: skip
+        self.env = env
+        if model is not None:
+            self._adopt(model)
+
+    def _prepare(
+        self, observations: Observations, actions: Actions, settings: dict[str, Any], policy: Any
+    ) -> None:
+        self.env: Any = None
+        self.observations, self.actions, self.settings, self.policy = observations, actions, settings, policy
+        self.gamma, self.method, self.seed = settings["gamma"], settings["method"], settings["seed"]
+        self._choose = policies.as_choice(policy, actions)
+        self.rng = np.random.default_rng(self.seed)
+        self._acting = np.random.default_rng([self.seed, 1])  # for predict, which is no part of learning
+        self.critic = Critic(observations, actions, self.gamma, settings["budget"])
+        self.experience = Experience(observations.columns, actions.columns, settings["memory"])
+        self.improvement = Improvement(self.experience, actions)
+        self.incumbent = Incumbent()
+        self.num_timesteps = 0
+        self.episodes = 0
+        self.log_evidence = float("nan")  # per transition, when hyperparameters were learnt last
+        self.failures = 0  # slow steps that numerical trouble prevented
+        self._learner: SparseGPSarsa | Timescales | None = None
+        self._own_kernel = False
+        self._next_structure, self._last_improvement = settings["warmup"], 0
+        self._began, self._spent = time.monotonic(), 0.0
+
+    def _adopt(self, model: Any) -> None:
+        """Start from a model of the user's."""
+        driven = model.model if isinstance(model, Timescales) else model
+        if not isinstance(driven, SparseGPSarsa):
+            raise TypeError(f"model is a {type(model).__name__}; expected a SparseGPSarsa or a Timescales")
+        columns = self.observations.columns + self.actions.columns
+        if driven.n_features_in_ != columns:
+            raise ValueError(
+                f"the model has {driven.n_features_in_} input columns; expected {columns}: "
+                f"{self.observations.columns} of the observation, {self.actions.columns} of the action"
+            )
+        if self.method == "improving":
+            model = self._driven(self.critic._model(driven.kernel, driven.noise_variance, driven.prior_mean))
+        self._learner, self._own_kernel = model, True
+
+    # -- what it knows ------------------------------------------------------------------------
+
+    @property
+    def model(self) -> SparseGPSarsa | None:
+        """The newest posterior over Q; None before there is one."""
+        return self._learner.model if isinstance(self._learner, Timescales) else self._learner
+
+    @property
+    def acting_model(self) -> SparseGPSarsa | None:
+        """The posterior by which `predict` acts: the incumbent's, else the newest."""
+        holder = self.incumbent.holder
+        return self.model if holder is None else holder.model
+
+    @property
+    def visited(self) -> Array:
+        """The observations kept, one a row."""
+        return self.experience.inputs[:, : self.observations.columns].copy()
+
+    def values(self, rows: Any) -> tuple[Array, Array]:
+        """Mean and standard deviation of Q at observation rows with the greedy action."""
+        rows = check.rows(rows, "rows", self.observations.columns)
+        model = self._require_model()
+        best = np.array([policies.maximiser(model, self.actions, row, None) for row in rows])
+        mean, std = model.predict(np.hstack([rows, best.reshape(len(rows), -1)]), return_std=True)
+        return mean, std
+
+    def _require_model(self) -> SparseGPSarsa:
+        model = self.acting_model
+        if model is None:
+            raise ValueError(
+                f"the agent has learnt nothing yet: {self.num_timesteps} steps so far, the first "
+                f"{self.settings['warmup']} only gather data; call learn"
+            )
+        return model
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[Any, None]:
+        """The action for an observation, or actions for a batch of them, as in Stable-Baselines3.
+
+        Greedy in the incumbent's posterior mean; with `deterministic` False, as while learning. Nothing
+        that is asked here changes what is learnt.
+        """
+        many = self.observations.batch(observation)
+        if many is None:
+            return self.actions.action(
+                self._answer(observation, self.observations.row(observation), deterministic)
+            ), None
+        rows = self.observations.rows(observation)
+        chosen = [
+            self._answer(environments._lane(observation, i), row, deterministic) for i, row in enumerate(rows)
+        ]
+        return self.actions.actions(np.array(chosen).reshape(many, self.actions.columns)), None
+
+    def _answer(self, observation: Any, row: Array, deterministic: bool) -> Array:
+        model = self.acting_model
+        if model is None:
+            return self.actions.random(1, self._acting)[0]
+        if deterministic:
+            return policies.maximiser(model, self.actions, row, None)
+        draw = lambda: model.sample(1, self._acting)[0]  # noqa: E731
+        return self._choose(
+            policies.Decision(
+                observation, row, self.num_timesteps, self._acting, model, self.actions, draw
+            )
+        )
+
+    # -- learning -----------------------------------------------------------------------------
+
+    def learn(self, total_timesteps: int, *, callback: Any = None, progress_bar: bool = False) -> Self:
+        """Take `total_timesteps` more steps in the environment and learn from each.
+
+        An episode that is under way at the end is left there; the next call begins another one.
+        """
+        last = self.num_timesteps + check.count(total_timesteps, "total_timesteps")
+        called = as_callback(callback)
+        if self.env is None:
+            raise ValueError("the agent has no environment; load it with env=… or call set_env(env)")
+        course = environments.course(self.env, self.observations, self.actions)
+        course.steps = self.num_timesteps
+        self._began = time.monotonic()
+        if called is not None:
+            called.agent = self
+            called.on_training_start()
+        with Progress("train", last, shown=progress_bar) as progress:
+            lanes: list[Lane | None] = [None] * course.lanes
+            going = True
+            while going and self.num_timesteps < last:
+                going = self._step(course, lanes, called, progress)
+        self._spent += time.monotonic() - self._began
+        self._began = time.monotonic()
+        if called is not None:
+            called.on_training_end()
+        return self
+
+    def set_env(self, env: Any) -> None:
+        """Go on in another copy of the environment."""
+        observation_space, action_space = environments.check(env)
+        for name, mine, theirs in (
+            ("observation", self.observations.describe(), Observations(observation_space).describe()),
+            ("action", self.actions.describe(), Actions(action_space).describe()),
+        ):
+            if mine != theirs:
+                raise ValueError(
+                    f"the environment's {name} space is another than the agent's: {theirs}, not {mine}"
+                )
+        self.env = env
+
+    def _step(
+        self, course: Course, lanes: list[Lane | None], called: Any, progress: Callable[[int, str], None]
+    ) -> bool:
+        """One step in every lane; False where a callback wants to stop."""
+        for i, lane in enumerate(lanes):
+            if lane is None:
+                lanes[i] = self._begin(course, i)
+        happenings = course.step([None if lane is None else lane.action for lane in lanes])
+        going = True
+        for i, (lane, happening) in enumerate(zip(lanes, happenings, strict=True)):
+            if lane is None or happening is None:
+                continue
+            self._transition(lane, happening, alone=course.lanes == 1)
+            if called is not None:
+                going = called.on_step() and going
+            if happening.terminated or happening.truncated:
+                lanes[i] = None
+                episode = self._end(lane, happening)
+                progress(self.num_timesteps, self._message())
+                if called is not None:
+                    going = called.on_episode_end(episode) and going
+            else:
+                self._slow_steps(at_end=False)
+        return going
+
+    def _message(self) -> str:
+        recent = self.incumbent.recent
+        mean = sum(recent) / len(recent)
+        size = 0 if self.model is None else len(self.model._basis.Z)
+        return f"episode {self.episodes}, return {mean:.1f} (last {len(recent)}), {size} pseudo-inputs"
+
+    def _begin(self, course: Course, i: int) -> Lane | None:
+        """Start an episode; None where its first observation comes with the next step."""
+        seed = np.random.SeedSequence([self.seed, self.episodes + i]).generate_state(1)[0]
+        first = course.begin(i, int(seed))
+        if first is None:
+            return None
+        role, frozen = self._role()
+        lane = Lane(*first, role, frozen)
+        lane.action = self._act(lane, lane.observation, lane.row)
+        if self.model is not None:
+            asked = self.model if frozen is None else frozen
+            mean, variance = asked._moments(policies.inputs(lane.row, lane.action[None]), True)
+            lane.predicted = float(mean[0]) + asked.prior_mean, float(np.sqrt(variance[0]))
+        return lane
+
+    def _role(self) -> tuple[str, SparseGPSarsa | None]:
+        """Who acts in the next episode."""
+        if self.model is None:
+            return "random", None
+        if self.method == "sarsa":
+            return "explore", None
+        role, incumbent = self.incumbent.role(self.episodes), self.incumbent
+        if role == "trial" and incumbent.challenger is not None:
+            return role, incumbent.challenger.model
+        if role == "incumbent" and incumbent.holder is not None:
+            return role, incumbent.holder.model
+        return "explore", self.model.copy()
+
+    def _act(self, lane: Lane, observation: Any, row: Array) -> Array:
+        if lane.role in ("trial", "incumbent") and lane.model is not None:
+            return policies.maximiser(lane.model, self.actions, row, None)
+
+        def draw() -> Callable[[Array], Array]:
+            if lane.function is None:
+                assert self.model is not None
+                lane.function = self.model.sample(1, self.rng)[0]
+            return lane.function
+
+        return self._choose(
+            policies.Decision(observation, row, self.num_timesteps, self.rng, self.model, self.actions, draw)
+        )
+
+    def _transition(self, lane: Lane, happening: Happening, alone: bool) -> None:
+        """Learn from one step and choose the next action."""
+        assert lane.action is not None
+        split = self.observations.columns
+        x = np.empty(self.experience.columns)
+        x[:split], x[split:] = lane.row, lane.action
+        following, discount, action = x, 0.0, None
+        if not happening.terminated:
+            discount, following = self.gamma, np.empty_like(x)
+            action = self._act(lane, happening.observation, happening.row)
+            following[:split], following[split:] = happening.row, action
+        if self._learner is not None:
+            self._learner.observe(x, happening.reward, following, discount, lane.first or not alone)
+        self.experience.add(x, happening.reward, following, discount, self.rng)
+        self.num_timesteps += 1
+        lane.total += happening.reward
+        lane.discounted += lane.weight * happening.reward
+        lane.weight *= self.gamma
+        lane.length += 1
+        lane.observation, lane.row, lane.action, lane.first = (
+            happening.observation, happening.row, action, False,
+        )  # fmt: skip
+
+    def _end(self, lane: Lane, happening: Happening) -> dict[str, Any]:
+        """Finish an episode: judge who acted, do what is due, and return its line of the log."""
+        number = self.episodes
+        self.episodes += 1
+        if self.method == "improving":
+            self.incumbent.finished(lane.role, lane.model, lane.total)
+        else:
+            self.incumbent.recent.append(lane.total)
+        self._slow_steps(at_end=True)
+        model, unknown = self.model, float("nan")
+        predicted, std = (unknown, unknown) if lane.predicted is None else lane.predicted
+        return {
+            "step": self.num_timesteps,
+            "episode": number,
+            "return": lane.total,
+            "length": lane.length,
+            "terminated": int(happening.terminated),
+            "role": lane.role,
+            "predicted": predicted,
+            "predicted_std": std,
+            "discounted": lane.discounted,
+            "pseudo_inputs": 0 if model is None else model._basis.size,
+            "log_evidence": self.log_evidence,
+            "noise_variance": unknown if model is None else model.noise_variance,
+            "seconds": self._spent + time.monotonic() - self._began,
+        }
+
+    # -- slow steps ---------------------------------------------------------------------------
+
+    def _slow_steps(self, at_end: bool) -> None:
+        """Do what the amount of data makes due."""
+        seen, patience = self.num_timesteps, 1.0 if at_end else LATE
+        if self.method == "sarsa":
+            if self._learner is None and seen >= self._next_structure:
+                self._begin_on_policy()
+            return
+        since = seen - self._last_improvement
+        if seen >= self._next_structure * (1.0 if at_end else GROWTH):
+            self._attempt(self._restructure)
+            self._next_structure = int(seen * GROWTH)
+        elif self._learner is not None and since >= patience * max(EVERY * seen, AT_LEAST):
+            self._attempt(self._improve)
+        else:
+            return
+        self._last_improvement = seen
+
+    def _attempt(self, step: Callable[[], None]) -> None:
+        """A slow step that numerical trouble cannot spoil: the learner stays as it was."""
+        try:
+            step()
+        except ArithmeticError:
+            self.failures += 1
+            self.improvement.forget()
+
+    def _begin_on_policy(self) -> None:
+        """On-policy SARSA without a model of the user's: one made to measure, nothing slow."""
+        model = self.critic.first(self.experience)
+        self._learner = Timescales(
+            model, placement=Novelty(), budget=self.settings["budget"], seed=self._new_seed()
+        ).update(self.experience.transitions())
+
+    def _improve(self) -> None:
+        assert self.model is not None
+        model = self.model.copy()
+        self.improvement.rebase(self.model, model)
+        self.improvement.improve(model, ROUNDS, self.rng)
+        self._learner = self._driven(model)
+
+    def _restructure(self) -> None:
+        """Hyperparameters by the evidence, pseudo-inputs by placement, then the improved posterior."""
+        critic, improvement, experience = self.critic, self.improvement, self.experience
+        improvement.stochastic = critic.stochasticity(experience, self.rng)
+        model = self.model
+        if model is None or model._basis.size == 0:
+            model = critic.first(experience) if model is None else model
+            model = critic.placed(model, model.prior_mean, experience, self.rng)
+            improvement.forget()
+            improvement.improve(model, ROUNDS, self.rng)
+        found, log_evidence = critic.learn(
+            model, experience, self.rng, stochastic=improvement.stochastic, own_kernel=self._own_kernel
+        )
+        improvement.forget()
+        improvement.improve(found, ROUNDS, self.rng)
+        self._learner, self.log_evidence = self._driven(found), log_evidence
+
+    def _driven(self, model: SparseGPSarsa) -> Timescales:
+        room = int(ROOM * self.settings["budget"])
+        return Timescales(
+            model, placement=Novelty(NOVEL), budget=room, drop="variance", seed=self._new_seed()
+        )
+
+    def _new_seed(self) -> int:
+        return int(self.rng.integers(2**63))
+
+    # -- files --------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything needed to act and to go on learning to one file, atomically."""
+        arrays, content = self._state()
+        checkpoint.write(path, arrays, content)
+
+    def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        policy = policies.described(self.policy)
+        arrays = {f"experience.{name}": array for name, array in self.experience.state().items()}
+        content: dict[str, Any] = {
+            "observations": self.observations.describe(),
+            "actions": self.actions.describe(),
+            "settings": self.settings,
+            "policy": policy,
+            "own_kernel": self._own_kernel,
+            "num_timesteps": self.num_timesteps,
+            "episodes": self.episodes,
+            "log_evidence": None if np.isnan(self.log_evidence) else self.log_evidence,
+            "failures": self.failures,
+            "stochastic": self.improvement.stochastic,
+            "schedule": [self._next_structure, self._last_improvement],
+            "rng": self.rng.bit_generator.state,
+            "environment": environment_name(self.env),
+        }
+        learner = self._learner
+        if isinstance(learner, Timescales):
+            own, content["learner"] = learner.state()
+        elif learner is not None:
+            own, model = learner._state()
+            content["learner"] = {"model": model, "kernel": learner._described_kernel()}
+        else:
+            own = {}
+        arrays |= {f"learner.{name}": array for name, array in own.items()}
+        if self.model is not None:
+            sums = self.improvement.state(self.model)
+            arrays |= {f"sums.{name}": array for name, array in sums.items()}
+        own, content["incumbent"] = self.incumbent.state()
+        arrays |= {f"incumbent.{name}": array for name, array in own.items()}
+        return arrays, {"agent": content}
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        env: Any = None,
+        *,
+        policy: Any = None,
+        kernel: KernelLike | None = None,
+    ) -> Self:
+        """Read an agent back, to act or, with an environment, to go on learning bit for bit.
+
+        A policy or a kernel of the user's own must be given again.
+        """
+        arrays, content = checkpoint.read(path)
+        if "agent" not in content:
+            raise CheckpointError(f"{path} does not hold an agent")
+        try:
+            self = cls._restored(arrays, content["agent"], policy, kernel)
+        except CheckpointError as error:
+            raise CheckpointError(f"{path} {error}") from None
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise CheckpointError(f"{path} does not describe an agent: {error}") from error
+        if env is not None:
+            try:
+                self.set_env(env)
+            except ValueError as error:
+                raise CheckpointError(f"{path} is from another environment: {error}") from error
+        return self
+
+    @classmethod
+    def _restored(cls, arrays: dict[str, Any], kept: dict[str, Any], policy: Any, kernel: Any) -> Self:
+        parts: dict[str, dict[str, Any]] = {"experience": {}, "learner": {}, "sums": {}, "incumbent": {}}
+        for name, array in arrays.items():
+            part, own = name.split(".", 1)
+            parts[part][own] = array
+        if policy is None:
+            if kept["policy"] is None:
+                raise CheckpointError("was saved with a policy of your own: pass it as policy=…")
+            policy = policies.restored(kept["policy"])
+        self = cls.__new__(cls)
+        self._prepare(
+            Observations.described(kept["observations"]),
+            Actions.described(kept["actions"]),
+            kept["settings"],
+            policy,
+        )
+        self.experience.restore(parts["experience"])
+        self._own_kernel = bool(kept["own_kernel"])
+        self.num_timesteps, self.episodes = int(kept["num_timesteps"]), int(kept["episodes"])
+        self.log_evidence = float("nan") if kept["log_evidence"] is None else float(kept["log_evidence"])
+        self.failures = int(kept["failures"])
+        self.improvement.stochastic = bool(kept["stochastic"])
+        self._next_structure, self._last_improvement = (int(n) for n in kept["schedule"])
+        self.rng.bit_generator.state = kept["rng"]
+        learner = kept.get("learner")
+        if learner is not None and "timescales" in learner:
+            self._learner = Timescales.restored(parts["learner"], learner, kernel=kernel)
+        elif learner is not None:
+            own_kernel = saved_kernel(learner["kernel"], kernel)
+            self._learner = SparseGPSarsa._from_state(own_kernel, parts["learner"], learner["model"])
+        if self.model is not None:
+            self.improvement.restore(parts["sums"], self.model)
+        self.incumbent.restore(
+            parts["incumbent"], kept["incumbent"], lambda described: saved_kernel(described, kernel)
+        )
+        return self
+
+
+def environment_name(env: Any) -> str | None:
+    """The id under which the environment is registered, where it is."""
+    spec = getattr(env, "spec", None)
+    return getattr(spec, "id", None)
+
+
+def _at_least_one(value: Any, name: str) -> int:
+    if check.count(value, name) == 0:
+        raise ValueError(f"{name} = 0; expected 1 or more")
+    return int(value)

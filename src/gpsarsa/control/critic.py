@@ -1,0 +1,219 @@
+"""A critic made to measure: kernel, prior and pseudo-inputs chosen from an agent's own data.
+
+Everything is relative to the data, so that it does not matter in which units an environment counts:
+lengthscales are learnt within bounds given as shares of each column's visited range, variances within
+bounds given in units of the rewards.
+
+    k(x, x′) = variance · Matérn(observation) · Π Delta(category) · action part
+    action part: Delta with a share for discrete actions, Matérn for continuous ones
+    prior mean: max(0, median reward) / (1 − γ), what an untroubled future would be worth
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpsarsa._validation import Array
+from gpsarsa.basis import pivots
+from gpsarsa.control.experience import Experience
+from gpsarsa.control.spaces import Actions, Observations, Scaling
+from gpsarsa.kernels import RBF, Delta, Kernel, Matern52, Product
+from gpsarsa.sparse import SparseGPSarsa
+from gpsarsa.transitions import Transitions
+
+__all__ = ["Critic"]
+
+UNIT = 0.25  # of a column's visited range: the unit of its lengthscale
+LENGTHSCALE, LEAST_LENGTHSCALE, MOST_LENGTHSCALE = 2.0, 0.5, 4.0  # in that unit: at first, and bounds
+ACTION_LENGTHSCALE, LEAST_ACTION, MOST_ACTION = 0.5, 0.1, 2.0  # of the action's range
+SHARE, LEAST_SHARE, MOST_SHARE = 0.5, 0.05, 0.95  # between actions; between categories at first 0.1
+NOISE, LEAST_NOISE, MOST_NOISE = 1e-4, 1e-6, 1e-3  # in squared units of the rewards
+MOST_NOISE_STOCHASTIC = 1.0  # likewise, of the spread of r + γQ(x′)
+
+LEARN_FROM, LEARN_WITH, LEARN_STEPS = 800, 100, 12  # rows, pseudo-inputs and iterations of the evidence
+PLACE_FROM = 3_000  # visited inputs among which pseudo-inputs are chosen
+NOVEL = 1e-7  # pseudo-inputs leave none of which less than this share of the variance is new
+
+NEAREST, PAIRS_FROM, NOISY = 5, 600, 0.05  # for `stochasticity`
+
+
+@dataclass
+class Critic:
+    """How models are made for one environment."""
+
+    observations: Observations
+    actions: Actions
+    gamma: float
+    budget: int
+
+    def scaling(self, experience: Experience) -> Scaling:
+        return Scaling.of(experience.inputs[:, : self.observations.columns], *self._bounds())
+
+    def _bounds(self) -> tuple[Array, Array]:
+        return self.observations.low, self.observations.high
+
+    def first(self, experience: Experience) -> SparseGPSarsa:
+        """A model without pseudo-inputs, before anything is learnt."""
+        unit = reward_unit(experience.rewards)
+        kernel = self.kernel(self.scaling(experience), (10.0 * unit) ** 2)
+        return self._model(kernel, NOISE * unit**2, self.prior_mean(experience))
+
+    def _model(self, kernel: Any, noise_variance: float, prior_mean: float) -> SparseGPSarsa:
+        empty = np.empty((0, self.observations.columns + self.actions.columns))
+        return SparseGPSarsa(kernel, noise_variance, empty, growth="streaming", prior_mean=prior_mean)
+
+    def prior_mean(self, experience: Experience) -> float:
+        return max(0.0, float(np.median(experience.rewards))) / max(1.0 - self.gamma, 1e-3)
+
+    def kernel(self, scaling: Scaling, variance: float) -> Kernel:
+        """The kernel before anything is learnt."""
+        observations, actions = self.observations, self.actions
+        numbers = [i for i, category in enumerate(observations.categories) if not category]
+        parts: list[Kernel] = []
+        if numbers:
+            parts.append(Matern52(LENGTHSCALE * UNIT * scaling.width[numbers], variance, numbers))
+        else:  # a constant, to have a variance
+            parts.append(RBF(1e6 * max(1.0, scaling.width[0]), variance, [0]))
+        alone = len(observations.categories) == 1
+        parts += [
+            Delta(i, share=0.0 if alone else 0.1)
+            for i, category in enumerate(observations.categories)
+            if category
+        ]
+        first = observations.columns
+        own = list(range(first, first + actions.columns))
+        if actions.continuous:
+            parts.append(Matern52(ACTION_LENGTHSCALE * (actions.high - actions.low), 1.0, own))
+        else:
+            parts += [Delta(column, share=SHARE) for column in own]
+        return Product(*parts)
+
+    def bounds(self, kernel: Any, scaling: Scaling, unit: float) -> dict[str, tuple[Any, Any]]:
+        """What may be learnt of a kernel that `kernel` made, and within which bounds."""
+        first = self.observations.columns
+        found: dict[str, tuple[Any, Any]] = {}
+        for i, part in enumerate(kernel.parts):
+            if isinstance(part, Delta):
+                if part.share > 0.0:
+                    found[f"{i}.share"] = (LEAST_SHARE, MOST_SHARE)
+            elif part.columns[0] >= first:
+                width = self.actions.high - self.actions.low
+                found[f"{i}.lengthscales"] = (LEAST_ACTION * width, MOST_ACTION * width)
+            else:
+                found[f"{i}.variance"] = (unit**2, (unit / max(1.0 - self.gamma, 1e-3)) ** 2)
+                if isinstance(part, Matern52):
+                    width = UNIT * scaling.width[list(part.columns)]
+                    found[f"{i}.lengthscales"] = (LEAST_LENGTHSCALE * width, MOST_LENGTHSCALE * width)
+        return found
+
+    def learn(
+        self,
+        model: SparseGPSarsa,
+        experience: Experience,
+        rng: np.random.Generator,
+        *,
+        stochastic: bool,
+        own_kernel: bool,
+    ) -> tuple[SparseGPSarsa, float]:
+        """A model with hyperparameters by the evidence and pseudo-inputs by placement, not fitted yet;
+        and the log evidence per transition. A kernel of the user's own keeps its hyperparameters."""
+        prior_mean = self.prior_mean(experience)
+        if own_kernel:
+            return self.placed(model, model.prior_mean, experience, rng), float("nan")
+        rows = experience.sample(LEARN_FROM, rng)
+        t = experience.transitions(rows)
+        scaling, unit = self.scaling(experience), reward_unit(experience.rewards)
+        bounds = self.bounds(model.kernel, scaling, unit)
+        if stochastic:
+            # the regression of which the fixed point is made: targets r + γQ(x′), no next input
+            ahead = model._moments(t._arrays[2], False)[0] + model.prior_mean
+            targets = t.rewards + t.discounts * ahead
+            t = Transitions(t.inputs, targets, t.inputs, np.zeros(len(targets)), np.ones(len(targets), bool))
+            spread = max(float(np.var(targets)), unit**2)
+            noise = LEAST_NOISE * unit**2, MOST_NOISE_STOCHASTIC * spread
+        else:
+            noise = LEAST_NOISE * unit**2, MOST_NOISE * unit**2
+        bounds["noise_variance"] = noise
+        kernel = clipped(model.kernel, bounds)
+        Z = t.inputs[pivots(kernel, t.inputs, LEARN_WITH)]
+        learner = SparseGPSarsa(
+            kernel, float(np.clip(model.noise_variance, *noise)), Z, growth="streaming", prior_mean=prior_mean
+        )
+        report = learner.optimize(
+            t, pseudo_inputs=False, hyperparameters=list(bounds), bounds=bounds, max_iterations=LEARN_STEPS
+        )
+        found = self._model(learner.kernel, learner.noise_variance, prior_mean)
+        return self.placed(found, prior_mean, experience, rng), report.end / len(t)
+
+    def placed(
+        self, model: SparseGPSarsa, prior_mean: float, experience: Experience, rng: np.random.Generator
+    ) -> SparseGPSarsa:
+        """The model with pseudo-inputs among the visited inputs, by pivoted Cholesky."""
+        X = experience.inputs[experience.sample(PLACE_FROM, rng)]
+        chosen = pivots(model.kernel, X, self.budget, NOVEL)
+        found = self._model(model.kernel, model.noise_variance, prior_mean)
+        found.add_pseudo_inputs(X[chosen])
+        return found
+
+    def stochasticity(self, experience: Experience, rng: np.random.Generator) -> bool:
+        return stochasticity(experience, self.observations, self.actions, rng) > NOISY
+
+
+def reward_unit(rewards: Array) -> float:
+    """The size of a reward that matters."""
+    return max(float(np.std(rewards)), float(np.abs(rewards).mean()), 1e-12)
+
+
+def clipped(kernel: Kernel, bounds: dict[str, tuple[Any, Any]]) -> Kernel:
+    """The kernel with its parameters brought inside the bounds."""
+    known = kernel.parameters
+    return kernel.with_parameters(
+        {name: np.clip(known[name], *pair)[()] for name, pair in bounds.items() if name in known}
+    )
+
+
+def stochasticity(
+    experience: Experience, observations: Observations, actions: Actions, rng: np.random.Generator
+) -> float:
+    """The share of the next observation's variance that the input does not determine.
+
+    A Gamma test: half the squared difference between the outcomes of two inputs grows with their squared
+    distance, and what is left at distance 0 is noise. Categories are alike or not at all.
+    """
+    split = experience.split
+    rows = experience.sample(PAIRS_FROM, rng)
+    X, Y = experience.inputs[rows], experience.following[rows, :split]
+    category = np.array([*observations.categories, *actions.categories])
+    width = np.maximum(np.std(X, axis=0), 1e-12)
+    outcome = np.where(category[:split], Y, Y - X[:, :split])
+    spread = np.std(outcome, axis=0)
+    moving = spread > 1e-12
+    if not moving.any():
+        return 0.0
+    numbers = ~category[:split] & moving
+    scaled = outcome[:, numbers] / spread[numbers]
+    A = X[:, ~category] / width[~category]
+    distance = np.square(A[:, None] - A[None]).sum(axis=2) if A.shape[1] else np.zeros((len(X), len(X)))
+    for column in np.flatnonzero(category):
+        distance[X[:, column][:, None] != X[:, column][None]] = np.inf
+    np.fill_diagonal(distance, np.inf)
+    near = np.argpartition(distance, min(NEAREST, len(X) - 1) - 1, axis=1)[:, :NEAREST]
+    at = np.take_along_axis(distance, near, axis=1)
+    i, j = np.nonzero(np.isfinite(at))
+    other = near[i, j]
+    if len(i) < 20:
+        return 0.0
+    half = 0.5 * np.square(scaled[i] - scaled[other]).mean(axis=1) if numbers.any() else np.zeros(len(i))
+    labels = category[:split] & moving
+    if labels.any():
+        unlike = (outcome[i][:, labels] != outcome[other][:, labels]).mean(axis=1)
+        half = 0.5 * (half + unlike) if numbers.any() else unlike
+    squared = at[i, j]
+    if np.ptp(squared) < 1e-12:
+        return float(half.mean())
+    keep = squared <= np.quantile(squared, 0.5)
+    slope, intercept = np.polyfit(squared[keep], half[keep], 1)
+    return float(max(intercept, 0.0)) if slope >= 0 else float(half[keep].mean())

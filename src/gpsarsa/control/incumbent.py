@@ -1,0 +1,143 @@
+"""Holding what was learnt: the best policy there is evidence for, judged from training returns alone.
+
+An incumbent is a posterior, frozen, whose greedy policy has shown its worth in episodes of training. An
+episode that explores with the newest posterior is that posterior's first showing; where it is no worse
+than what the incumbent does on average, the posterior becomes the challenger and is tried again. It
+takes over once its mean return less one standard error is above the incumbent's, and is dropped once its
+mean plus one standard error is below. The incumbent acts every `RERUN`-th episode, so that a lucky one is
+found out. Trials and reruns are training episodes like any other: what they see is learnt from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gpsarsa.sparse import SparseGPSarsa
+
+__all__ = ["Contender", "Incumbent"]
+
+RERUN = 4  # the incumbent acts in every fourth episode
+TRIALS, MOST_TRIALS = 3, 6  # episodes before a challenger can take over; after as many it is dropped
+WINDOW = 40  # newest episodes by which a contender is judged
+RECENT = 20  # newest episodes of all, whose spread stands in where a contender has few
+
+
+@dataclass
+class Contender:
+    """A frozen posterior and the returns of its greedy policy."""
+
+    model: SparseGPSarsa
+    returns: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(self.returns) / len(self.returns)
+
+    @property
+    def squares(self) -> float:
+        """Σ (return − mean)²"""
+        mean = self.mean
+        return math.fsum((value - mean) ** 2 for value in self.returns)
+
+
+class Incumbent:
+    """The incumbent, its challenger, and the rule by which one replaces the other."""
+
+    def __init__(self) -> None:
+        self.holder: Contender | None = None
+        self.challenger: Contender | None = None
+        self.recent: deque[float] = deque(maxlen=RECENT)
+        self.replaced = 0  # how often another took over
+
+    def role(self, episode: int) -> str:
+        """Who acts in an episode: "trial" (the challenger), "incumbent", or "explore" (the newest)."""
+        if self.challenger is not None:
+            return "trial"
+        if self.holder is not None and episode % RERUN == RERUN - 1:
+            return "incumbent"
+        return "explore"
+
+    def finished(self, role: str, model: SparseGPSarsa | None, total: float) -> None:
+        """Take in the return of an episode, in which `model` (frozen) acted."""
+        self.recent.append(total)
+        if model is None:
+            return
+        if role == "incumbent" and self.holder is not None and model is self.holder.model:
+            self.holder.returns.append(total)
+        elif role == "trial" and self.challenger is not None and model is self.challenger.model:
+            self.challenger.returns.append(total)
+            self._judge(self.challenger)
+        elif role == "explore":
+            contender = Contender(model)
+            contender.returns.append(total)
+            if self.holder is None:
+                self.holder = contender
+            elif self.challenger is None and total >= self.holder.mean and not self._settled(total):
+                self.challenger = contender
+
+    def _settled(self, total: float) -> bool:
+        """Whether the incumbent has always returned just this: there is nothing to decide."""
+        holder = self.holder
+        return holder is not None and len(holder.returns) >= TRIALS and set(holder.returns) == {total}
+
+    def _judge(self, challenger: Contender) -> None:
+        assert self.holder is not None
+        spread, n = self.spread(), len(challenger.returns)
+        if challenger.mean + spread / math.sqrt(n) < self.holder.mean:
+            self.challenger = None
+        elif n >= TRIALS and self.score(challenger) > self.score(self.holder):
+            self.holder, self.challenger = challenger, None
+            self.replaced += 1
+        elif n >= MOST_TRIALS:
+            self.challenger = None
+
+    def score(self, contender: Contender) -> float:
+        """The mean return less one standard error."""
+        return contender.mean - self.spread() / math.sqrt(len(contender.returns))
+
+    def spread(self) -> float:
+        """The standard deviation of a policy's returns, pooled over the contenders."""
+        known = [c for c in (self.holder, self.challenger) if c is not None]
+        freedom = sum(len(c.returns) - 1 for c in known)
+        prior = float(np.var(self.recent)) if self.recent else 0.0
+        return math.sqrt((sum(c.squares for c in known) + prior) / (freedom + 1))
+
+    # -- files --------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays: dict[str, Any] = {}
+        content: dict[str, Any] = {"recent": list(self.recent), "replaced": self.replaced}
+        for name in ("holder", "challenger"):
+            contender = getattr(self, name)
+            if contender is not None:
+                own, model = contender.model._state()
+                arrays |= {f"{name}.{key}": value for key, value in own.items()}
+                content[name] = {
+                    "model": model,
+                    "kernel": contender.model._described_kernel(),
+                    "returns": list(contender.returns),
+                }
+        return arrays, content
+
+    def restore(self, arrays: Mapping[str, Any], content: Mapping[str, Any], kernel_of: Any) -> None:
+        """`kernel_of` turns a saved description of a kernel into the kernel."""
+        self.recent = deque(content["recent"], maxlen=RECENT)
+        self.replaced = int(content["replaced"])
+        for name in ("holder", "challenger"):
+            contender = None
+            if name in content:
+                kept = content[name]
+                own = {
+                    key.split(".", 1)[1]: value
+                    for key, value in arrays.items()
+                    if key.startswith(f"{name}.")
+                }
+                model = SparseGPSarsa._from_state(kernel_of(kept["kernel"]), own, kept["model"])
+                contender = Contender(model, deque(kept["returns"], maxlen=WINDOW))
+            setattr(self, name, contender)
