@@ -60,6 +60,7 @@ class Search:
     restarts: int = 0
     seed: Any = None
     progress_bar: bool = False
+    quiet: bool = False  # no word about bounds that were reached
 
     def __post_init__(self) -> None:
         for name in ("pseudo_inputs", "prior_mean", "progress_bar"):
@@ -105,6 +106,8 @@ def maximise(
     best = run.best
     if best is None or (best.value < value and not space.excluded_by_the_user()):
         return start, run.report(value, value)
+    if search.quiet:
+        return space.unpack(best.x), run.report(value, best.value)
     if best.value < value:
         warnings.warn(
             f"the bounds exclude the start, and inside them the objective is lower: {value:.6g} before, "

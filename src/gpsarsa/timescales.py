@@ -24,12 +24,15 @@ from gpsarsa import _validation as check
 from gpsarsa import checkpoint
 from gpsarsa._estimator import check_transitions, saved_kernel
 from gpsarsa._space import check_search
+from gpsarsa._validation import Array
 from gpsarsa.checkpoint import CheckpointError
 from gpsarsa.kernels import KernelLike
 from gpsarsa.optimization import Bounds, Optimization, Search
 from gpsarsa.placement import (
     DROP_RULES,
     STRATEGIES,
+    EvidenceGain,
+    Greedy,
     Novelty,
     Placement,
     Situation,
@@ -41,6 +44,8 @@ from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.transitions import Transitions
 
 __all__ = ["Slow", "Timescales"]
+
+DETERMINISTIC = (Novelty, Greedy, EvidenceGain, type(None))  # strategies that draw nothing
 
 STRETCH = 16  # how many transitions in a row a reservoir keeps together under correlated noise
 
@@ -105,8 +110,9 @@ class Timescales:
     budget : int or None
         The largest number of pseudo-inputs, which is never exceeded between calls. A model that has
         more loses the least useful ones at once.
-    drop : {"information", "variance", "oldest"}
-        Which pseudo-input makes way at the budget. "variance" is cheaper and less accurate.
+    drop : {"information", "variance", "oldest"} or None
+        Which pseudo-input makes way at the budget. "variance" is cheaper and less accurate. None: at the
+        budget nothing more is added.
     slow : sequence of Slow
         The slower timescales, in the order in which they run when several are due.
     reservoir : int or None
@@ -122,7 +128,7 @@ class Timescales:
         *,
         placement: Placement | None = Novelty(),  # noqa: B008  (immutable)
         budget: int | None = 100,
-        drop: str = "information",
+        drop: str | None = "information",
         slow: Iterable[Slow] = (),
         reservoir: int | None = 2_000,
         seed: Any = None,
@@ -135,7 +141,7 @@ class Timescales:
         self.budget = None if budget is None else check.count(budget, "budget")
         if self.budget == 0:
             raise ValueError("budget = 0; expected 1 or more, or None for no limit")
-        self.drop = check.one_of(drop, "drop", tuple(DROP_RULES))
+        self.drop = None if drop is None else check.one_of(drop, "drop", tuple(DROP_RULES))
         self.slow = tuple([slow] if isinstance(slow, Slow) else slow)
         for i, step in enumerate(self.slow):
             if not isinstance(step, Slow):
@@ -161,11 +167,14 @@ class Timescales:
 
     def observe(self, x: Any, reward: float, x_next: Any, discount: float, start: bool | None = None) -> Self:
         """Take in one transition, as `SparseGPSarsa.observe`, and do what else is due."""
+        return self._take(*self.model._checked_row(x, reward, x_next, discount, start))
+
+    def _take(self, x: Array, reward: float, ahead: Array, discount: float, begins: bool) -> Self:
+        """`observe` for arguments that are known to be good."""
         model = self.model
-        x, reward, ahead, discount, begins = model._checked_row(x, reward, x_next, discount, start)
         self._keep_to_the_budget()  # an interruption may have come between adding and dropping
-        count, randomness = model.n_transitions, self.rng.bit_generator.state
-        before = model._basis, model._belief
+        count, before = model.n_transitions, (model._basis, model._belief)
+        randomness = None if type(self.placement) in DETERMINISTIC else self.rng.bit_generator.state
         try:
             added = self._wants(x.copy(), ahead.copy(), discount)
             if added:
@@ -175,7 +184,8 @@ class Timescales:
         except BaseException:
             if model.n_transitions == count:  # not taken in: as if it had never come
                 model.__dict__.update(_basis=before[0], _belief=before[1], _hot=None)
-                self.rng.bit_generator.state = randomness
+                if randomness is not None:
+                    self.rng.bit_generator.state = randomness
             raise
         self._after(x, reward, ahead, discount, begins, added)
         return self
@@ -188,14 +198,15 @@ class Timescales:
         return self
 
     def _wants(self, x: NDArray[np.float64], ahead: NDArray[np.float64], discount: float) -> bool:
-        if self.placement is None:
-            return False
         model = self.model
         basis = model._basis
+        full = self.budget is not None and basis.size >= self.budget
+        if self.placement is None or (full and self.drop is None):
+            return False
         situation = Situation(basis, model.noise_variance, x, ahead, discount, self.rng)
         if not self.placement.admits(situation):
             return False
-        if self.budget is None or basis.size < self.budget or self.drop != "variance":
+        if not full or self.drop != "variance":
             return True
         return not would_go_at_once(situation)
 
@@ -224,7 +235,8 @@ class Timescales:
 
     def _keep_to_the_budget(self) -> None:
         while self.budget is not None and self.model._basis.size > self.budget:
-            self._remove([DROP_RULES[self.drop](self.model._basis, self.model._belief)])
+            rule = DROP_RULES[self.drop or "information"]
+            self._remove([rule(self.model._basis, self.model._belief)])
 
     def _prune(self) -> None:
         """Remove the pseudo-inputs that others have come to determine."""

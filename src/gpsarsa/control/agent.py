@@ -97,6 +97,8 @@ class SarsaAgent:
         Steps of random actions before there is a model, where none is given.
     """
 
+    env: Any = None
+
     def __init__(
         self,
         env: Any,
@@ -106,7 +108,7 @@ class SarsaAgent:
         model: SparseGPSarsa | Timescales | None = None,
         seed: int | None = None,
         method: str = "improving",
-        budget: int = 200,
+        budget: int = 300,
         memory: int = 10_000,
         warmup: int = 200,
     ) -> None:
@@ -131,7 +133,6 @@ class SarsaAgent:
     def _prepare(
         self, observations: Observations, actions: Actions, settings: dict[str, Any], policy: Any
     ) -> None:
-        self.env: Any = None
         self.observations, self.actions, self.settings, self.policy = observations, actions, settings, policy
         self.gamma, self.method, self.seed = settings["gamma"], settings["method"], settings["seed"]
         self._choose = policies.as_choice(policy, actions)
@@ -227,9 +228,7 @@ class SarsaAgent:
             return policies.maximiser(model, self.actions, row, None)
         draw = lambda: model.sample(1, self._acting)[0]  # noqa: E731
         return self._choose(
-            policies.Decision(
-                observation, row, self.num_timesteps, self._acting, model, self.actions, draw
-            )
+            policies.Decision(observation, row, self.num_timesteps, self._acting, model, self.actions, draw)
         )
 
     # -- learning -----------------------------------------------------------------------------
@@ -357,7 +356,9 @@ class SarsaAgent:
             discount, following = self.gamma, np.empty_like(x)
             action = self._act(lane, happening.observation, happening.row)
             following[:split], following[split:] = happening.row, action
-        if self._learner is not None:
+        if isinstance(self._learner, Timescales):
+            self._learner._take(x, happening.reward, following, discount, lane.first or not alone)
+        elif self._learner is not None:
             self._learner.observe(x, happening.reward, following, discount, lane.first or not alone)
         self.experience.add(x, happening.reward, following, discount, self.rng)
         self.num_timesteps += 1
@@ -374,7 +375,7 @@ class SarsaAgent:
         number = self.episodes
         self.episodes += 1
         if self.method == "improving":
-            self.incumbent.finished(lane.role, lane.model, lane.total)
+            self.incumbent.finished(lane.role, lane.model, lane.total, lane.length, self.num_timesteps)
         else:
             self.incumbent.recent.append(lane.total)
         self._slow_steps(at_end=True)
@@ -456,9 +457,7 @@ class SarsaAgent:
 
     def _driven(self, model: SparseGPSarsa) -> Timescales:
         room = int(ROOM * self.settings["budget"])
-        return Timescales(
-            model, placement=Novelty(NOVEL), budget=room, drop="variance", seed=self._new_seed()
-        )
+        return Timescales(model, placement=Novelty(NOVEL), budget=room, drop=None, seed=self._new_seed())
 
     def _new_seed(self) -> int:
         return int(self.rng.integers(2**63))

@@ -21,23 +21,24 @@ from gpsarsa.basis import pivots
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.spaces import Actions, Observations, Scaling
 from gpsarsa.kernels import RBF, Delta, Kernel, Matern52, Product
+from gpsarsa.optimization import Search
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.transitions import Transitions
 
 __all__ = ["Critic"]
 
 UNIT = 0.25  # of a column's visited range: the unit of its lengthscale
-LENGTHSCALE, LEAST_LENGTHSCALE, MOST_LENGTHSCALE = 2.0, 0.5, 4.0  # in that unit: at first, and bounds
+LENGTHSCALE, LEAST_LENGTHSCALE, MOST_LENGTHSCALE = 2.0, 0.25, 8.0  # in that unit: at first, and bounds
 ACTION_LENGTHSCALE, LEAST_ACTION, MOST_ACTION = 0.5, 0.1, 2.0  # of the action's range
 SHARE, LEAST_SHARE, MOST_SHARE = 0.5, 0.05, 0.95  # between actions; between categories at first 0.1
 NOISE, LEAST_NOISE, MOST_NOISE = 1e-4, 1e-6, 1e-3  # in squared units of the rewards
 MOST_NOISE_STOCHASTIC = 1.0  # likewise, of the spread of r + γQ(x′)
 
-LEARN_FROM, LEARN_WITH, LEARN_STEPS = 800, 100, 12  # rows, pseudo-inputs and iterations of the evidence
-PLACE_FROM = 3_000  # visited inputs among which pseudo-inputs are chosen
+LEARN_FROM, LEARN_WITH, LEARN_STEPS = 600, 80, 10  # rows, pseudo-inputs and iterations of the evidence
+PLACE_FROM = 2_000  # visited inputs among which pseudo-inputs are chosen
 NOVEL = 1e-7  # pseudo-inputs leave none of which less than this share of the variance is new
 
-NEAREST, PAIRS_FROM, NOISY = 5, 600, 0.05  # for `stochasticity`
+NEAREST, PAIRS_FROM, NOISY = 5, 400, 0.01  # for `stochasticity`
 
 
 @dataclass
@@ -104,7 +105,7 @@ class Critic:
                 found[f"{i}.lengthscales"] = (LEAST_ACTION * width, MOST_ACTION * width)
             else:
                 found[f"{i}.variance"] = (unit**2, (unit / max(1.0 - self.gamma, 1e-3)) ** 2)
-                if isinstance(part, Matern52):
+                if isinstance(part, Matern52) and part.columns is not None:
                     width = UNIT * scaling.width[list(part.columns)]
                     found[f"{i}.lengthscales"] = (LEAST_LENGTHSCALE * width, MOST_LENGTHSCALE * width)
         return found
@@ -142,10 +143,12 @@ class Critic:
         learner = SparseGPSarsa(
             kernel, float(np.clip(model.noise_variance, *noise)), Z, growth="streaming", prior_mean=prior_mean
         )
-        report = learner.optimize(
-            t, pseudo_inputs=False, hyperparameters=list(bounds), bounds=bounds, max_iterations=LEARN_STEPS
-        )
-        found = self._model(learner.kernel, learner.noise_variance, prior_mean)
+        search = Search(
+            pseudo_inputs=False, hyperparameters=list(bounds), bounds=bounds, max_iterations=LEARN_STEPS,
+            quiet=True,
+        )  # fmt: skip
+        parameters, report = learner._search(t, search)
+        found = self._model(parameters.kernel, parameters.noise_variance, prior_mean)
         return self.placed(found, prior_mean, experience, rng), report.end / len(t)
 
     def placed(
@@ -167,7 +170,7 @@ def reward_unit(rewards: Array) -> float:
     return max(float(np.std(rewards)), float(np.abs(rewards).mean()), 1e-12)
 
 
-def clipped(kernel: Kernel, bounds: dict[str, tuple[Any, Any]]) -> Kernel:
+def clipped(kernel: Any, bounds: dict[str, tuple[Any, Any]]) -> Kernel:
     """The kernel with its parameters brought inside the bounds."""
     known = kernel.parameters
     return kernel.with_parameters(
@@ -215,5 +218,6 @@ def stochasticity(
     if np.ptp(squared) < 1e-12:
         return float(half.mean())
     keep = squared <= np.quantile(squared, 0.5)
+    keep &= half <= np.quantile(half[keep], 0.95)  # pairs on both sides of a wall or an edge
     slope, intercept = np.polyfit(squared[keep], half[keep], 1)
     return float(max(intercept, 0.0)) if slope >= 0 else float(half[keep].mean())

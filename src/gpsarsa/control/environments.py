@@ -51,17 +51,16 @@ class Course:
 
     def step(self, actions: list[Array | None]) -> list[Happening | None]:
         """Take a step in every lane; None where a lane was only being restarted."""
-        action = self.actions.action(actions[0])
+        [row] = actions
+        assert row is not None
+        action = self.actions.action(row)
         try:
             answer = self.env.step(action)
         except Exception as error:
             raise self._raised("step", error) from error
         self.steps += 1
         if not isinstance(answer, tuple) or len(answer) != 5:
-            raise EnvironmentFault(
-                f"{self._where()}: env.step returned {_kind(answer)}; expected the five values observation, "
-                "reward, terminated, truncated, info (Gymnasium's contract)"
-            )
+            raise self._not_five(answer)
         observation, reward, terminated, truncated, _ = answer
         return [self._happening(observation, reward, terminated, truncated)]
 
@@ -108,6 +107,12 @@ class Course:
     def _raised(self, what: str, error: Exception) -> EnvironmentFault:
         return EnvironmentFault(f"{self._where()}: env.{what} raised {type(error).__name__}: {error}")
 
+    def _not_five(self, answer: Any) -> EnvironmentFault:
+        return EnvironmentFault(
+            f"{self._where()}: env.step returned {_kind(answer)}; expected the five values observation, "
+            "reward, terminated, truncated, info (Gymnasium's contract)"
+        )
+
     def _where(self) -> str:
         return f"after {self.steps} steps of the environment"
 
@@ -145,7 +150,9 @@ class VectorCourse(Course):
             raise self._raised("step", error) from error
         self.steps += self.lanes
         if not isinstance(answer, tuple) or len(answer) != 5:
-            raise EnvironmentFault(f"{self._where()}: env.step returned {_kind(answer)}; expected five values")
+            raise EnvironmentFault(
+                f"{self._where()}: env.step returned {_kind(answer)}; expected five values"
+            )
         observations, rewards, terminated, truncated, info = answer
         happenings: list[Happening | None] = []
         for lane in range(self.lanes):

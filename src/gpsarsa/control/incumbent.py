@@ -2,10 +2,12 @@
 
 An incumbent is a posterior, frozen, whose greedy policy has shown its worth in episodes of training. An
 episode that explores with the newest posterior is that posterior's first showing; where it is no worse
-than what the incumbent does on average, the posterior becomes the challenger and is tried again. It
-takes over once its mean return less one standard error is above the incumbent's, and is dropped once its
-mean plus one standard error is below. The incumbent acts every `RERUN`-th episode, so that a lucky one is
-found out. Trials and reruns are training episodes like any other: what they see is learnt from.
+than what the incumbent does on average, the posterior becomes the challenger and is tried again. It takes
+over after two episodes where it is clearly better (one standard error below its mean is above one standard
+error over the incumbent's mean), after some more where its mean less one standard error is above the
+incumbent's. It is dropped once its mean plus one standard error is below the incumbent's mean, or if the
+trials decide nothing. The incumbent acts every `RERUN`-th episode, so that a lucky one is found out.
+Trials and reruns are training episodes like any other: what they see is learnt from.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from gpsarsa.sparse import SparseGPSarsa
 __all__ = ["Contender", "Incumbent"]
 
 RERUN = 4  # the incumbent acts in every fourth episode
-TRIALS, MOST_TRIALS = 3, 6  # episodes before a challenger can take over; after as many it is dropped
+TRIALS = 3  # episodes before a challenger can take over by little
+MOST_TRIALS, MOST_STEPS = 6, 0.1  # undecided after as many episodes and this share of all steps: dropped
 WINDOW = 40  # newest episodes by which a contender is judged
 RECENT = 20  # newest episodes of all, whose spread stands in where a contender has few
 
@@ -34,6 +37,7 @@ class Contender:
 
     model: SparseGPSarsa
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    steps: int = 0  # it took to find out
 
     @property
     def mean(self) -> float:
@@ -63,8 +67,13 @@ class Incumbent:
             return "incumbent"
         return "explore"
 
-    def finished(self, role: str, model: SparseGPSarsa | None, total: float) -> None:
-        """Take in the return of an episode, in which `model` (frozen) acted."""
+    def finished(
+        self, role: str, model: SparseGPSarsa | None, total: float, length: int, so_far: int
+    ) -> None:
+        """Take in the return of an episode of some `length`, in which `model` (frozen) acted.
+
+        `so_far` counts the steps of all episodes.
+        """
         self.recent.append(total)
         if model is None:
             return
@@ -72,30 +81,37 @@ class Incumbent:
             self.holder.returns.append(total)
         elif role == "trial" and self.challenger is not None and model is self.challenger.model:
             self.challenger.returns.append(total)
-            self._judge(self.challenger)
+            self.challenger.steps += length
+            self._judge(self.challenger, so_far)
         elif role == "explore":
-            contender = Contender(model)
+            contender = Contender(model, steps=length)
             contender.returns.append(total)
             if self.holder is None:
                 self.holder = contender
             elif self.challenger is None and total >= self.holder.mean and not self._settled(total):
                 self.challenger = contender
+                self._judge(contender, so_far)
 
     def _settled(self, total: float) -> bool:
         """Whether the incumbent has always returned just this: there is nothing to decide."""
         holder = self.holder
         return holder is not None and len(holder.returns) >= TRIALS and set(holder.returns) == {total}
 
-    def _judge(self, challenger: Contender) -> None:
-        assert self.holder is not None
-        spread, n = self.spread(), len(challenger.returns)
-        if challenger.mean + spread / math.sqrt(n) < self.holder.mean:
-            self.challenger = None
-        elif n >= TRIALS and self.score(challenger) > self.score(self.holder):
+    def _judge(self, challenger: Contender, so_far: int) -> None:
+        holder, n = self.holder, len(challenger.returns)
+        assert holder is not None
+        clearly = n >= 2 and self.score(challenger) > 2.0 * holder.mean - self.score(holder)
+        if clearly or (n >= TRIALS and self.score(challenger) > self.score(holder)):
             self.holder, self.challenger = challenger, None
             self.replaced += 1
-        elif n >= MOST_TRIALS:
+        elif 2.0 * challenger.mean - self.score(challenger) < holder.mean or self._too_long(
+            challenger, so_far
+        ):
             self.challenger = None
+
+    @staticmethod
+    def _too_long(challenger: Contender, so_far: int) -> bool:
+        return len(challenger.returns) >= MOST_TRIALS and challenger.steps > MOST_STEPS * so_far
 
     def score(self, contender: Contender) -> float:
         """The mean return less one standard error."""
@@ -122,6 +138,7 @@ class Incumbent:
                     "model": model,
                     "kernel": contender.model._described_kernel(),
                     "returns": list(contender.returns),
+                    "steps": contender.steps,
                 }
         return arrays, content
 
@@ -134,10 +151,8 @@ class Incumbent:
             if name in content:
                 kept = content[name]
                 own = {
-                    key.split(".", 1)[1]: value
-                    for key, value in arrays.items()
-                    if key.startswith(f"{name}.")
+                    key.split(".", 1)[1]: value for key, value in arrays.items() if key.startswith(f"{name}.")
                 }
                 model = SparseGPSarsa._from_state(kernel_of(kept["kernel"]), own, kept["model"])
-                contender = Contender(model, deque(kept["returns"], maxlen=WINDOW))
+                contender = Contender(model, deque(kept["returns"], maxlen=WINDOW), int(kept["steps"]))
             setattr(self, name, contender)

@@ -1,0 +1,104 @@
+"""How good a policy is: whole episodes in an environment of their own, from which nothing is learnt.
+
+    mean, std = evaluate_policy(agent, gymnasium.make("CartPole-v1"), 20)
+
+Whatever has Stable-Baselines3's `predict` can be evaluated. Each episode's reset seed follows from `seed`
+and the episode's number, by another rule than in training, so that every call plays the same episodes and
+none of them was trained on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from gpsarsa import _validation as check
+from gpsarsa.control.environments import EnvironmentFault
+
+__all__ = ["LONGEST", "Episode", "episodes", "evaluate_policy", "standard_error"]
+
+LONGEST = 10_000  # steps after which an episode that does not end is cut off
+APART = 0x6576616C  # sets these seeds apart from those of training
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """How an episode went; `cut` where it had not ended after as many steps as were allowed."""
+
+    total: float
+    length: int
+    cut: bool
+
+
+def evaluate_policy(agent: Any, env: Any, n_eval_episodes: int = 10, *, seed: int = 0) -> tuple[float, float]:
+    """Mean and standard deviation of the returns of some episodes, acting deterministically."""
+    count = check.count(n_eval_episodes, "n_eval_episodes")
+    if count == 0:
+        raise ValueError("n_eval_episodes = 0; expected 1 or more")
+    returns = [episode.total for episode in episodes(agent, env, count, seed=seed)]
+    return float(np.mean(returns)), float(np.std(returns))
+
+
+def standard_error(returns: Sequence[float]) -> float | None:
+    """Of the mean of some returns; None where one return says nothing about their spread."""
+    count = len(returns)
+    return None if count < 2 else float(np.std(returns, ddof=1)) / math.sqrt(count)
+
+
+def episodes(
+    agent: Any,
+    env: Any,
+    count: int,
+    *,
+    seed: int = 0,
+    longest: int = LONGEST,
+    watch: Callable[[], None] | None = None,
+) -> Iterator[Episode]:
+    """Play episodes one after another; `watch` is called whenever there is something new to see."""
+    if isinstance(env, VectorEnv):
+        raise TypeError(f"env is a {type(env).__name__}; expected a single environment: gymnasium.make(id)")
+    if not callable(getattr(agent, "predict", None)):
+        raise TypeError(f"agent is a {type(agent).__name__}; expected something with a predict method")
+    seed = check.count(seed, "seed")
+    for number in range(count):
+        reset_seed = np.random.SeedSequence([seed, APART, number]).generate_state(1)[0]
+        yield _episode(agent, env, number, int(reset_seed), longest, watch)
+
+
+def _episode(
+    agent: Any, env: Any, number: int, seed: int, longest: int, watch: Callable[[], None] | None
+) -> Episode:
+    observation, _ = _answer(env.reset, number, 0, seed=seed)
+    total = 0.0
+    for step in range(1, longest + 1):
+        if watch is not None:
+            watch()
+        action, _ = agent.predict(observation, deterministic=True)
+        observation, reward, terminated, truncated, _ = _answer(env.step, number, step, action)
+        total += float(reward)
+        if not math.isfinite(total):
+            raise EnvironmentFault(f"{_where(number, step)}: the reward is {reward}; expected a finite number")
+        if terminated or truncated:
+            if watch is not None:
+                watch()
+            return Episode(total, step, cut=False)
+    return Episode(total, longest, cut=True)
+
+
+def _answer(ask: Callable[..., Any], number: int, step: int, *given: Any, **named: Any) -> Any:
+    """What the environment answers, or a fault that says where it failed."""
+    try:
+        return ask(*given, **named)
+    except Exception as error:
+        raise EnvironmentFault(
+            f"{_where(number, step)}: env.{ask.__name__} raised {type(error).__name__}: {error}"
+        ) from error
+
+
+def _where(number: int, step: int) -> str:
+    return f"in step {step} of evaluation episode {number + 1}"
