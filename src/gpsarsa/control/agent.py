@@ -16,10 +16,12 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
 from gpsarsa import _validation as check
 from gpsarsa import checkpoint
@@ -417,9 +419,14 @@ class SarsaAgent:
         self._last_improvement = seen
 
     def _attempt(self, step: Callable[[], None]) -> None:
-        """A slow step that numerical trouble cannot spoil: the learner stays as it was."""
+        """A slow step that numerical trouble cannot spoil: the learner stays as it was.
+
+        On one thread: its matrices are small, the threads of a busy machine take far longer to meet than
+        to compute, and the result is the same on any number of cores.
+        """
         try:
-            step()
+            with _controller().limit(limits=1, user_api="blas"):
+                step()
         except ArithmeticError:
             self.failures += 1
             self.improvement.forget()
@@ -569,6 +576,11 @@ class SarsaAgent:
             parts["incumbent"], kept["incumbent"], lambda described: saved_kernel(described, kernel)
         )
         return self
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 def environment_name(env: Any) -> str | None:

@@ -66,10 +66,12 @@ class CallbackList(BaseCallback):
             callback.on_training_start()
 
     def on_step(self) -> bool:
-        return all([callback.on_step() for callback in self.callbacks])
+        going = [callback.on_step() for callback in self.callbacks]
+        return all(going)
 
     def on_episode_end(self, episode: dict[str, Any]) -> bool:
-        return all([callback.on_episode_end(episode) for callback in self.callbacks])
+        going = [callback.on_episode_end(episode) for callback in self.callbacks]
+        return all(going)
 
     def on_training_end(self) -> None:
         for callback in self.callbacks:
@@ -227,9 +229,7 @@ class CheckpointCallback(BaseCallback):
         How the files' names begin.
     """
 
-    def __init__(
-        self, save_freq: int, save_path: str | os.PathLike[str], name_prefix: str = "agent"
-    ) -> None:
+    def __init__(self, save_freq: int, save_path: str | os.PathLike[str], name_prefix: str = "agent") -> None:
         self.save_freq = _frequency(save_freq, "save_freq")
         self.checkpoints = Checkpoints(save_path, name_prefix)
         self._last = 0
@@ -293,9 +293,7 @@ class TensorBoardCallback(BaseCallback):
 
     def on_training_start(self) -> None:
         """Begin a file; what was written of steps after this one, by a process now dead, is hidden."""
-        self._writer = self._module.SummaryWriter(
-            str(self.folder), purge_step=self.agent.num_timesteps + 1
-        )
+        self._writer = self._module.SummaryWriter(str(self.folder), purge_step=self.agent.num_timesteps + 1)
 
     def on_episode_end(self, episode: dict[str, Any]) -> bool:
         for label, name in self.NAMES:

@@ -82,7 +82,9 @@ def _episode(
         observation, reward, terminated, truncated, _ = _answer(env.step, number, step, action)
         total += float(reward)
         if not math.isfinite(total):
-            raise EnvironmentFault(f"{_where(number, step)}: the reward is {reward}; expected a finite number")
+            raise EnvironmentFault(
+                f"{_where(number, step)}: the reward is {reward}; expected a finite number"
+            )
         if terminated or truncated:
             if watch is not None:
                 watch()

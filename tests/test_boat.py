@@ -1,4 +1,4 @@
-"""The demo: its table, its picture, and that the values it learns are good."""
+"""The boat example: its table, its picture, and that the values it learns are good."""
 
 import importlib.util
 from pathlib import Path
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-DEMO = Path(__file__).parents[1] / "examples" / "demo.py"
+DEMO = Path(__file__).parents[1] / "examples" / "boat.py"
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def test_demo_prints_its_table_and_draws_its_picture(demo, tmp_path, monkeypatch
         assert line.startswith(f"({east:4.1f}, {north:4.1f})  {true:7.2f}")
         assert line.split()[-1] in ("yes", "no")
 
-    picture = imread("demo.png")
+    picture = imread("boat.png")
     assert picture.shape[0] >= 400
     assert picture.shape[1] >= 1000
     assert len(np.unique(picture.reshape(-1, picture.shape[2]), axis=0)) > 100

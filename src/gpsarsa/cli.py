@@ -1,0 +1,373 @@
+"""The commands: `gpsarsa train`, `gpsarsa play`, `gpsarsa report`.
+
+Results go to standard output, progress and messages to standard error. What can be expected to go wrong
+is one line that begins with "gpsarsa: ", and exit code 2. Each command imports what it needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+__all__ = ["main"]
+
+FAILED, INTERRUPTED = 2, 130
+
+
+class _UsageError(Exception):
+    """A command line that makes no sense."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _UsageError(f"{message} (see {self.prog} --help)")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without ± shows a question mark
+    try:
+        options = _parser().parse_args(arguments)
+        with _plain_warnings():
+            options.command(options)
+            sys.stdout.flush()
+    except _UsageError as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # nobody reads on: `gpsarsa play … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except Exception as error:
+        if not isinstance(error, _expected()):
+            raise
+        return _fail(str(error))
+    return 0
+
+
+def _expected() -> tuple[type[Exception], ...]:
+    from gpsarsa.checkpoint import CheckpointError
+    from gpsarsa.control.environments import EnvironmentFault
+    from gpsarsa.control.spaces import SpaceError
+    from gpsarsa.runs import RunError
+
+    return RunError, CheckpointError, EnvironmentFault, SpaceError
+
+
+def _fail(message: str) -> int:
+    print(f"gpsarsa: {' '.join(message.split())}", file=sys.stderr)
+    return FAILED
+
+
+@contextlib.contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Warnings as one line each, without the source they come from."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        text = re.sub(r"\x1b\[\d+m(WARN: )?", "", str(message))
+        print(f"gpsarsa: warning: {' '.join(text.split())}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
+# -- arguments ------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="gpsarsa",
+        description="Gaussian-process temporal-difference learning: train an agent for a Gymnasium "
+        "environment, watch it, and read what it learnt.",
+        epilog="example:\n  gpsarsa train MountainCar-v0 --steps 5000\n  gpsarsa play runs/MountainCar-v0-0",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    _add_train(commands)
+    _add_play(commands)
+    _add_report(commands)
+    return parser
+
+
+class _Version(argparse.Action):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{**options, "nargs": 0, "help": "show the version and exit"})
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from gpsarsa._version import __version__
+
+        print(f"gpsarsa {__version__}")
+        parser.exit()
+
+
+def _add(commands: Any, name: str, run: Callable[[Any], None], what: str, example: str) -> Any:
+    parser = commands.add_parser(
+        name, help=what, description=f"{what[0].upper()}{what[1:]}.",
+        epilog=f"example:\n{example}", formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.set_defaults(command=run)
+    return parser
+
+
+def _add_train(commands: Any) -> None:
+    parser = _add(
+        commands, "train", _train, "train an agent and keep the run in a folder",
+        "  gpsarsa train MountainCar-v0 --steps 5000 --seed 1 --out runs/car\n"
+        "  gpsarsa train MountainCar-v0 --out runs/car --resume\n"
+        "  gpsarsa train FrozenLake-v1 --env-argument is_slippery=false --env-argument map_name=8x8",
+    )  # fmt: skip
+    add = parser.add_argument
+    add("env", metavar="ENV", help="a Gymnasium id; module:Id-v0 imports the module that registers it first")
+    add("--steps", type=_positive, metavar="N", help="environment steps (default 10000)")
+    add("--seed", type=_count, metavar="S", help="makes the run repeatable (default 0)")
+    add("--out", metavar="DIR", help="the run's folder (default runs/ENV-SEED)")
+    add("--resume", action="store_true", help="go on with the run in DIR; settings need not be repeated")
+    add("--gamma", type=_fraction, metavar="G", help="discount (default 0.97)")
+    add("--env-argument", action="append", type=_argument, metavar="NAME=VALUE", dest="env_arguments",
+        help="passed to the environment; the value in JSON or plain text; may be repeated")  # fmt: skip
+    add("--checkpoint-every", type=_positive, default=1000, metavar="N",
+        help="steps between checkpoints, each at the next end of an episode (default 1000)")  # fmt: skip
+    add("--budget", type=_positive, metavar="M", help="number of pseudo-inputs (default 200)")
+    add("--method", choices=("improving", "sarsa"), help="sarsa: plain on-policy SARSA (default improving)")
+    add("--no-report", action="store_true", help="do not write report.html")
+    add("--quiet", action="store_true", help="show no progress")
+    add("--tensorboard", action="store_true", help="write TensorBoard's files to DIR/tensorboard too")
+
+
+def _add_play(commands: Any) -> None:
+    parser = _add(
+        commands, "play", _play, "let a trained agent act, without exploration",
+        "  gpsarsa play runs/MountainCar-v0-0 --episodes 20\n"
+        "  gpsarsa play runs/MountainCar-v0-0 --video car.gif",
+    )  # fmt: skip
+    add = parser.add_argument
+    add("folder", metavar="DIR", help="the folder of a run")
+    add("--episodes", type=_positive, metavar="N", help="how many (default 5; 1 with --video or --render)")
+    add("--seed", type=_count, default=0, metavar="S", help="of the episodes (default 0)")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--video", metavar="FILE", help="record them to a .gif or .mp4 file")
+    shown.add_argument("--render", action="store_true", help="show them in a window")
+
+
+def _add_report(commands: Any) -> None:
+    parser = _add(
+        commands, "report", _report, "write the report of a run, or of several seeds of one experiment",
+        "  gpsarsa report runs/MountainCar-v0-0\n"
+        "  gpsarsa report runs/MountainCar-v0-* --out report.html",
+    )  # fmt: skip
+    parser.add_argument("folders", nargs="+", metavar="DIR", help="folders of runs, or of folders of runs")
+    parser.add_argument("--out", metavar="FILE", help="the page (default DIR/report.html)")
+
+
+def _count(text: str) -> int:
+    return _whole(text, least=0)
+
+
+def _positive(text: str) -> int:
+    return _whole(text, least=1)
+
+
+def _whole(text: str, least: int) -> int:
+    try:
+        value = int(text.replace("_", ""))
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, {least} or more")
+    return value
+
+
+def _fraction(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number in [0, 1]")
+    return value
+
+
+def _argument(text: str) -> tuple[str, Any]:
+    """NAME=VALUE, in JSON, in Python's spelling of its constants, or plain text."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    constants = {"True": True, "False": False, "None": None}
+    if value in constants:
+        return name, constants[value]
+    try:
+        return name, json.loads(value, parse_constant=str)
+    except ValueError:
+        return name, value
+
+
+# -- train ----------------------------------------------------------------------------------------
+
+
+def _train(options: argparse.Namespace) -> None:
+    from gpsarsa import training
+
+    _find_local_modules()
+    chosen = {"budget": options.budget, "method": options.method}
+    run = training.train(
+        options.env,
+        steps=options.steps,
+        seed=options.seed,
+        out=options.out or _default_folder(options.env, options.seed or 0),
+        resume=options.resume,
+        env_arguments=dict(options.env_arguments) if options.env_arguments else None,
+        gamma=options.gamma,
+        checkpoint_every=options.checkpoint_every,
+        progress_bar=not options.quiet,
+        report=not options.no_report,
+        agent_options={name: value for name, value in chosen.items() if value is not None},
+        tensorboard=options.tensorboard,
+    )
+    print(_result(run.config, run.summary or {}))
+    page = run.folder / "report.html"
+    print(f"run: {run.folder}" + (f", report: {page}" if page.exists() else ""))
+
+
+def _default_folder(env_id: str, seed: int) -> str:
+    name = env_id.rpartition(":")[2].replace("/", "-")
+    return os.path.join("runs", f"{name}-{seed}")
+
+
+def _find_local_modules() -> None:
+    """Modules with environments may lie where the command is called."""
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())
+
+
+def _result(config: dict[str, Any], summary: dict[str, Any]) -> str:
+    """MountainCar-v0: -104.2 ± 1.3 over 20 episodes (threshold -110: reached) after 5000 steps"""
+    found, name = summary["evaluation"], config["environment"]["id"]
+    after = f"after {summary['steps']} steps"
+    if found is None:
+        return f"{name}: not evaluated, {after}"
+    text = (
+        f"{name}: {_plus_minus(found['mean'], found['standard_error'])} over {_episodes(found['episodes'])}"
+    )
+    threshold = found["threshold"]
+    if threshold is not None:
+        text += f" (threshold {threshold:g}: {'' if found['mean'] >= threshold else 'not '}reached)"
+    if found.get("cut"):
+        text += f", {found['cut']} of them cut off because they did not end,"
+    return f"{text} {after}"
+
+
+def _plus_minus(mean: float, error: float | None) -> str:
+    """With two significant digits of the error."""
+    if error is None or error == 0 or not math.isfinite(error):
+        return f"{mean:.6g}" + ("" if error is None else f" ± {error:g}")
+    digits = max(0, 1 - math.floor(math.log10(error)))
+    return f"{mean:.{digits}f} ± {error:.{digits}f}"
+
+
+def _episodes(count: int) -> str:
+    return "1 episode" if count == 1 else f"{count} episodes"
+
+
+# -- play -----------------------------------------------------------------------------------------
+
+
+def _play(options: argparse.Namespace) -> None:
+    from gpsarsa import runs, training
+
+    _find_local_modules()
+    environment = runs.read(options.folder).config["environment"]
+    agent = training.load_agent(options.folder)
+    few = bool(options.video or options.render)
+    count = options.episodes or (1 if few else 5)
+    with contextlib.ExitStack() as stack:
+        mode = "rgb_array" if options.video else "human" if options.render else None
+        env = stack.enter_context(contextlib.closing(_make(environment, mode)))
+        agent.set_env(env)
+        watch = _camera(env, options.video, stack) if options.video else None
+        returns = _show_episodes(agent, env, count, options.seed, watch)
+    if len(returns) > 1:
+        print(_mean_line(returns))
+    if options.video:
+        print(f"video: {options.video}")
+
+
+def _make(environment: dict[str, Any], mode: str | None) -> Any:
+    from gpsarsa import training
+    from gpsarsa.runs import RunError
+
+    name, arguments = environment["id"], dict(environment["arguments"])
+    arguments.pop("render_mode", None)
+    if mode is None:
+        return training.make(name, arguments)
+    with contextlib.closing(training.make(name, arguments)) as env:
+        modes = env.metadata.get("render_modes") or []
+    if mode not in modes and not (mode == "human" and "rgb_array" in modes):
+        has = f"only {', '.join(modes)}" if modes else "no pictures at all"
+        option = "--video" if mode == "rgb_array" else "--render"
+        raise RunError(f"{name} has {has}; {option} needs render mode {mode!r}")
+    return training.make(name, arguments, render_mode=mode)
+
+
+def _camera(env: Any, path: str, stack: contextlib.ExitStack) -> Callable[[], None]:
+    from gpsarsa.video import FPS, Video
+
+    video = stack.enter_context(Video(path, env.metadata.get("render_fps") or FPS))
+    return lambda: video.add(env.render())
+
+
+def _show_episodes(agent: Any, env: Any, count: int, seed: int, watch: Any) -> list[float]:
+    from gpsarsa.control import evaluation
+
+    returns = []
+    for number, episode in enumerate(evaluation.episodes(agent, env, count, seed=seed, watch=watch), start=1):
+        cut = ", cut off because it did not end" if episode.cut else ""
+        print(f"episode {number}: return {episode.total:.6g}, {episode.length} steps{cut}", flush=True)
+        returns.append(episode.total)
+    return returns
+
+
+def _mean_line(returns: list[float]) -> str:
+    from gpsarsa.control.evaluation import standard_error
+
+    mean = sum(returns) / len(returns)
+    return f"mean: {_plus_minus(mean, standard_error(returns))} over {_episodes(len(returns))}"
+
+
+# -- report ---------------------------------------------------------------------------------------
+
+
+def _report(options: argparse.Namespace) -> None:
+    from gpsarsa import runs
+    from gpsarsa.report import write_report
+
+    found = runs.read_all(options.folders)
+    agent = _agent_for_pictures(str(found[0].folder)) if len(found) == 1 else None
+    print(write_report(options.folders, path=options.out, agent=agent))
+
+
+def _agent_for_pictures(folder: str) -> Any:
+    """The agent, or None with a message: a report does without."""
+    from gpsarsa import training
+    from gpsarsa.checkpoint import CheckpointError
+    from gpsarsa.control.checkpoints import say
+    from gpsarsa.runs import RunError
+
+    try:
+        return training.load_agent(folder)
+    except (CheckpointError, RunError, OSError) as error:
+        say(f"{error}; the report goes without pictures of the agent")
+        return None

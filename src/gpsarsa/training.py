@@ -1,0 +1,514 @@
+"""A training run in a folder that survives whatever happens to it.
+
+    run = train("MountainCar-v0", steps=5_000, seed=0, out="runs/mountain-car")
+    run.summary["evaluation"]["mean"]
+
+`train(..., resume=True)` takes up a run that was killed, at its last checkpoint, and ends with the agent
+of an uninterrupted run, bit for bit: checkpoints are at the ends of episodes, and an episode's reset seed
+follows from the run's seed and the episode's number. (An environment that draws from another source than
+the one `reset` seeds is beyond that.) What the folder holds is said in `runs`.
+
+Nothing is touched before environment and settings are known to be good, and a finished file is only ever
+replaced by a finished file. Errors that can be expected are RunErrors that say what is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import platform
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from difflib import get_close_matches
+from importlib import metadata
+from pathlib import Path
+from typing import IO, Any
+
+import gymnasium as gym
+
+from gpsarsa import _validation as check
+from gpsarsa import runs
+from gpsarsa.checkpoint import CheckpointError
+from gpsarsa.control import evaluation, policies
+from gpsarsa.control.agent import SarsaAgent
+from gpsarsa.control.callbacks import CheckpointCallback, LogCallback, TensorBoardCallback
+from gpsarsa.control.checkpoints import Checkpoints, say
+from gpsarsa.control.environments import EnvironmentFault
+from gpsarsa.runs import Log, Run, RunError
+
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = ["load_agent", "make", "train"]
+
+STEPS, SEED = 10_000, 0
+OPTIONS = ("method", "budget", "memory", "warmup", "policy")  # of the agent, besides discount and seed
+SOFTWARE = ("gpsarsa", "numpy", "scipy", "numba", "gymnasium")
+LOCK = ".lock"
+
+Config = dict[str, Any]
+
+
+def train(
+    env_id: str,
+    *,
+    steps: int | None = None,
+    seed: int | None = None,
+    out: str | os.PathLike[str],
+    resume: bool = False,
+    env_arguments: Mapping[str, Any] | None = None,
+    gamma: float | None = None,
+    checkpoint_every: int = 1000,
+    evaluate_episodes: int = 20,
+    progress_bar: bool = True,
+    report: bool = True,
+    agent_options: Mapping[str, Any] | None = None,
+    tensorboard: bool = False,
+) -> Run:
+    """Train an agent, evaluate it, and return what the folder then says.
+
+    Parameters
+    ----------
+    env_id : str
+        As `gymnasium.make` takes it; "module:Id-v0" imports the module first.
+    steps, seed : int, optional
+        By default 10 000 and 0; those of the run where one is resumed. More steps than the run had extend it.
+    out : path
+        The folder. One that holds a run is refused, unless `resume` is set.
+    resume : bool
+        Go on from the last checkpoint; without one, begin. Settings must be those of the run or left out.
+    env_arguments : mapping, optional
+        For `gymnasium.make`, in values that JSON can hold.
+    gamma : float, optional
+        The discount; by default the agent's.
+    checkpoint_every : int
+        Steps between checkpoints; each waits for the end of an episode.
+    evaluate_episodes : int
+        Greedy episodes after training, in an environment of their own; 0 for none.
+    progress_bar, report, tensorboard : bool
+        Whether to show progress on standard error, to write report.html, and TensorBoard's files.
+    agent_options : mapping, optional
+        method, budget, memory, warmup, policy: see SarsaAgent.
+    """
+    folder, options = Path(out), dict(agent_options or {})
+    for name in options:
+        check.one_of(name, "agent_options key", OPTIONS)
+    run = _Training(folder, env_id, options.get("policy"))
+    with run.explaining():
+        known = run.known() if resume else None
+        if not resume:
+            run.refuse_existing()
+        config = _Settlement(folder, known).config(env_id, steps, seed, env_arguments, gamma, options)
+        with closing(make(config["environment"]["id"], config["environment"]["arguments"])) as env:
+            fresh = run.fresh_agent(env, config)
+            extra = [_tensorboard(folder)] if tensorboard else []
+            with _locked(folder):
+                agent = run.agent(fresh, env, config, resume=resume)
+                if run.is_finished(agent, config):
+                    say(f"{folder} is finished: {config['steps']} steps; more --steps extend it")
+                    return runs.read(folder)
+                runs.write_json(folder / runs.CONFIG, config)
+                seconds = run.learn(agent, config["steps"], checkpoint_every, extra, progress_bar)
+                run.finish(agent, config, seconds, evaluate_episodes)
+                if report:
+                    _report(folder, agent)
+    return runs.read(folder)
+
+
+def make(env_id: str, arguments: Mapping[str, Any], **more: Any) -> Any:
+    """The environment; RunError where there is none of that name, or it cannot be made."""
+    try:
+        return gym.make(env_id, disable_env_checker=True, **{**arguments, **more})
+    except gym.error.UnregisteredEnv as error:
+        raise RunError(f"there is no environment {env_id!r}{_suggestion(env_id)} ({error})") from error
+    except Exception as error:
+        text = str(error) if isinstance(error, gym.error.Error | ImportError) else f"{_kind(error)}: {error}"
+        raise RunError(f"{env_id} cannot be made: {text}") from error
+
+
+def _kind(error: Exception) -> str:
+    return type(error).__name__
+
+
+def _suggestion(env_id: str) -> str:
+    """Names that are like the one that was not found."""
+    wanted = env_id.rpartition(":")[2].lower()
+    names = {name.lower(): name for name in gym.registry}
+    close = [names[name] for name in get_close_matches(wanted, names, n=3, cutoff=0.6)]
+    if close:
+        return f"; did you mean {' or '.join(close)}?"
+    return "; module:Id-v0 imports the module that registers it first"
+
+
+def load_agent(folder: str | os.PathLike[str]) -> SarsaAgent:
+    """The agent of a run, to act; where its newest checkpoint is damaged, the one before, with a message."""
+    agent = Checkpoints(folder).load(SarsaAgent.load)
+    if agent is None:
+        raise RunError(f"{folder} holds no agent yet: the run has not come to its first checkpoint")
+    return agent
+
+
+def _tensorboard(folder: Path) -> TensorBoardCallback:
+    try:
+        return TensorBoardCallback(folder / "tensorboard")
+    except ImportError as error:
+        raise RunError(str(error)) from error
+
+
+def _report(folder: Path, agent: SarsaAgent) -> None:
+    from gpsarsa.report import write_report
+
+    try:
+        write_report([folder], agent=agent)
+    except RunError as error:
+        say(str(error))
+
+
+# -- settings -------------------------------------------------------------------------------------
+
+
+class _Settlement:
+    """Settles what a run is: what is asked for, what the run was before, and defaults, in that order."""
+
+    def __init__(self, folder: Path, known: Config | None) -> None:
+        self.folder, self.known = folder, known
+
+    def config(
+        self,
+        env_id: str,
+        steps: int | None,
+        seed: int | None,
+        arguments: Mapping[str, Any] | None,
+        gamma: float | None,
+        options: Mapping[str, Any],
+    ) -> Config:
+        """What config.json says; before there is an agent, only as far as asked for or known."""
+        given = {name: value for name, value in options.items() if name != "policy"}
+        if options.get("policy") is not None:
+            given["policy"] = _described(options["policy"])
+        before = self.known or {"environment": {"id": None, "arguments": None}, "agent": {}}
+        return {
+            "environment": {
+                "id": self._environment(env_id, before["environment"]["id"]),
+                "arguments": self._one(
+                    "environment arguments", _plain(arguments), before["environment"]["arguments"], {}
+                ),
+            },
+            "seed": self._one("seed", seed, before.get("seed"), SEED),
+            "steps": self._steps(steps, before.get("steps")),
+            "gamma": self._one("gamma", gamma, before.get("gamma"), None),
+            "agent": {
+                name: self._one(name, given.get(name), before["agent"].get(name), None) for name in OPTIONS
+            },
+            "versions": before.get("versions") or _versions(),
+        }
+
+    def _one(self, name: str, given: Any, before: Any, default: Any) -> Any:
+        if before is None:
+            return default if given is None else given
+        if given is None or given == before:
+            return before
+        raise RunError(
+            f"{self.folder} was begun with {name} {_short(before)}, not {_short(given)}; leave it as it was, "
+            "or begin another run with another --out"
+        )
+
+    def _environment(self, given: str, before: str | None) -> str:
+        """The same name, or the same without its module or version."""
+        if before is not None and before.rpartition(":")[2].startswith(f"{given}-v"):
+            return before
+        if before is not None and before.rpartition(":")[2] == given.rpartition(":")[2]:
+            return before
+        return str(self._one("environment", given, before, None))
+
+    def _steps(self, given: int | None, before: int | None) -> int:
+        if given is not None and check.count(given, "steps") == 0:
+            raise ValueError("steps = 0; expected 1 or more")
+        if given is None or before is None:
+            return before or given or STEPS
+        if given < before:
+            raise RunError(
+                f"{self.folder} was begun with steps {before}, not {given}; only more steps extend a run"
+            )
+        return given
+
+
+def _plain(arguments: Mapping[str, Any] | None) -> Config | None:
+    """The arguments as they come back from a JSON file."""
+    if arguments is None:
+        return None
+    try:
+        return dict(json.loads(json.dumps(dict(arguments), allow_nan=False)))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"env_arguments = {arguments!r}; expected values that JSON can hold: {error}"
+        ) from None
+
+
+def _described(policy: Any) -> list[Any] | str:
+    """A policy as JSON can hold it; of one of the user's own, its name."""
+    name = getattr(policy, "__qualname__", type(policy).__qualname__)
+    return policies.described(policy) or name
+
+
+def _short(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in SOFTWARE}}
+
+
+# -- the folder -----------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Make the folder, and keep other processes from training in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / LOCK, "a") as file:
+        if sys.platform != "win32":
+            _lock(file, folder)
+        yield
+
+
+def _lock(file: IO[str], folder: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            say(f"{file.name} cannot be locked ({error.strerror}): do not train twice in {folder} at a time")
+            return
+        raise RunError(
+            f"another process trains in {folder} and holds {file.name}; wait for it, or choose another --out"
+        ) from None
+
+
+class _Saving(CheckpointCallback):
+    """Checkpoints whose episodes are on the disk before they are."""
+
+    def __init__(self, save_freq: int, run: _Training, log: Log) -> None:
+        super().__init__(save_freq, run.folder)
+        self.checkpoints, self.run, self.log = run.checkpoints, run, log
+
+    def save(self) -> None:
+        if self.run.saved_at != self.agent.num_timesteps:
+            self.log.sync()
+            super().save()
+            self.run.saved_at = self.agent.num_timesteps
+
+
+class _Training:
+    """A run in its folder."""
+
+    def __init__(self, folder: Path, env_id: str, policy: Any) -> None:
+        self.folder, self.env_id, self.policy = folder, env_id, policy
+        self.checkpoints = Checkpoints(folder)
+        self.saved_at: int | None = None  # the step of the newest checkpoint
+
+    # -- what is there
+
+    def known(self) -> Config | None:
+        """config.json, where there is one."""
+        if (self.folder / runs.CONFIG).exists():
+            return runs._read_json(self.folder / runs.CONFIG, runs._CONFIG)
+        for path in (self.checkpoints.newest, self.checkpoints.before):
+            if path.exists():
+                raise RunError(
+                    f"{path} is there, but {runs.CONFIG} is not; restore it, or choose another --out"
+                )
+        return None
+
+    def summary(self) -> Config:
+        path = self.folder / runs.SUMMARY
+        try:
+            return runs._read_json(path, runs._SUMMARY) if path.exists() else {}
+        except RunError:
+            return {}
+
+    def refuse_existing(self) -> None:
+        checkpoints = (self.checkpoints.newest.name, self.checkpoints.before.name)
+        for name in (runs.CONFIG, *checkpoints, runs.PROGRESS, runs.SUMMARY):
+            if (self.folder / name).exists():
+                raise RunError(
+                    f"{self.folder} holds a run already ({name}): --resume to continue it, or another --out"
+                )
+
+    # -- the agent
+
+    def fresh_agent(self, env: Any, config: Config) -> SarsaAgent:
+        """An agent that knows nothing; completes the settings by its defaults."""
+        agent_settings = config["agent"]
+        policy = self.policy
+        if policy is None and isinstance(agent_settings["policy"], str):
+            raise RunError(
+                f"{self.folder} was begun with a policy of your own: pass it again, as agent_options"
+            )
+        if policy is None and agent_settings["policy"] is not None:
+            policy = policies.restored(agent_settings["policy"])
+        given = {"gamma": config["gamma"], **agent_settings, "policy": policy}
+        agent = SarsaAgent(
+            env, seed=config["seed"], **{name: value for name, value in given.items() if value is not None}
+        )
+        module, colon, _ = config["environment"]["id"].rpartition(":")
+        config["environment"]["id"] = f"{module}{colon}{env.spec.id}"
+        config["gamma"] = agent.settings["gamma"]
+        agent_settings |= {name: agent.settings[name] for name in OPTIONS if name in agent.settings}
+        agent_settings["policy"] = _described(agent.policy)
+        return agent
+
+    def agent(self, fresh: SarsaAgent, env: Any, config: Config, *, resume: bool) -> SarsaAgent:
+        """The agent to go on with."""
+        if not resume:
+            self.refuse_existing()
+            return fresh
+        self._sweep()
+        agent = self.checkpoints.load(self._read)
+        if agent is None:
+            return fresh
+        agent = self._at_an_end(agent, config["steps"])
+        self._require_same(agent, env, config)
+        self._compare_versions(config)
+        self.saved_at = agent.num_timesteps
+        return agent
+
+    def _read(self, path: Path) -> SarsaAgent:
+        return SarsaAgent.load(path, policy=self.policy)
+
+    def _sweep(self) -> None:
+        self.checkpoints.sweep()
+        for name in (runs.CONFIG, runs.PROGRESS, runs.SUMMARY):
+            for path in self.folder.glob(f".{name}.*.part"):
+                path.unlink(missing_ok=True)
+
+    def _at_an_end(self, agent: SarsaAgent, steps: int) -> SarsaAgent:
+        """Where a run is made longer: the agent of its last checkpoint at an episode's end.
+
+        The last one of all cut an episode short, which the longer run does not.
+        """
+        planned, reached = (self.known() or {}).get("steps"), self.summary().get("steps")
+        if agent.num_timesteps >= steps or agent.num_timesteps not in (planned, reached):
+            return agent
+        self._write_summary(agent, finished=False)  # marks the place, should this process be killed
+        if self._ended_an_episode(agent):
+            return agent
+        before = self.checkpoints.load_before(self._read)
+        return before if before is not None and self._ended_an_episode(before) else agent
+
+    def _ended_an_episode(self, agent: SarsaAgent) -> bool:
+        """Whether the agent's last step was its last episode's last, by progress.csv."""
+        try:
+            steps = runs.read(self.folder).progress["step"]
+        except RunError:
+            return False
+        return 0 < agent.episodes <= len(steps) and int(steps[agent.episodes - 1]) == agent.num_timesteps
+
+    def _require_same(self, agent: SarsaAgent, env: Any, config: Config) -> None:
+        path = self.checkpoints.newest
+        try:
+            agent.set_env(env)
+        except ValueError as error:
+            raise RunError(f"{path} is from another environment: {error}") from error
+        said = {"seed": config["seed"], "gamma": config["gamma"], **config["agent"]}
+        for name, value in agent.settings.items():
+            if name in said and said[name] != value:
+                raise RunError(
+                    f"{path} is from another run: its {name} is {value}, {runs.CONFIG} says {said[name]}"
+                )
+
+    def _compare_versions(self, config: Config) -> None:
+        now, before = _versions(), config["versions"]
+        other = [
+            f"{name} {before[name]} (now {now[name]})"
+            for name in now
+            if name in before and before[name] != now[name]
+        ]
+        if other:
+            say(f"the run was begun with {', '.join(other)}; the last bits may come out otherwise")
+
+    # -- learning
+
+    def is_finished(self, agent: SarsaAgent, config: Config) -> bool:
+        summary = self.summary()
+        return (
+            summary.get("finished") is True
+            and summary["steps"] == config["steps"] == agent.num_timesteps == self.saved_at
+        )
+
+    def learn(
+        self, agent: SarsaAgent, steps: int, checkpoint_every: int, extra: list[Any], progress_bar: bool
+    ) -> float:
+        """Learn up to the last step, save, and return the seconds it took altogether."""
+        with Log(self.folder / runs.PROGRESS, keep=agent.episodes) as log:
+            spent = runs.read(self.folder).progress["seconds"]
+            seconds, began = float(spent[-1]) if len(spent) else 0.0, time.monotonic()
+            saving = _Saving(checkpoint_every, self, log)
+            if agent.num_timesteps < steps:
+                callbacks = [LogCallback(log, seconds), saving, *extra]
+                agent.learn(steps - agent.num_timesteps, callback=callbacks, progress_bar=progress_bar)
+                saving.save()
+            return seconds + time.monotonic() - began
+
+    def finish(self, agent: SarsaAgent, config: Config, seconds: float, episodes: int) -> None:
+        """Evaluate the agent and write the summary."""
+        found = self._evaluate(agent, config, episodes) if episodes > 0 else None
+        self._write_summary(agent, finished=True, seconds=seconds, found=found)
+
+    def _evaluate(self, agent: SarsaAgent, config: Config, count: int) -> Config:
+        environment = config["environment"]
+        with closing(make(environment["id"], environment["arguments"])) as env:
+            played = list(evaluation.episodes(agent, env, count, seed=config["seed"]))
+            threshold = env.spec.reward_threshold
+        returns = [episode.total for episode in played]
+        return {
+            "episodes": count,
+            "mean": sum(returns) / count,
+            "standard_error": evaluation.standard_error(returns),
+            "threshold": threshold,
+            "returns": returns,
+            "cut": sum(episode.cut for episode in played),
+        }
+
+    def _write_summary(
+        self, agent: SarsaAgent, *, finished: bool, seconds: float = 0.0, found: Config | None = None
+    ) -> None:
+        runs.write_json(
+            self.folder / runs.SUMMARY,
+            {
+                "steps": agent.num_timesteps,
+                "episodes": agent.episodes,
+                "finished": finished,
+                "seconds": seconds,
+                "evaluation": found,
+            },
+        )
+
+    # -- when it goes wrong
+
+    @contextlib.contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Whatever goes wrong is said together with what is kept and how to go on."""
+        try:
+            yield
+        except EnvironmentFault as error:
+            raise RunError(f"{self.env_id}: {error}; {self._kept()}") from error
+        except CheckpointError as error:
+            raise RunError(f"{error}; nothing was changed") from error
+        except OSError as error:
+            where = error.filename or self.folder
+            raise RunError(f"{where}: {error.strerror or error}; {self._kept()}") from error
+        except KeyboardInterrupt:
+            say(f"interrupted; {self._kept()}")
+            raise
+
+    def _kept(self) -> str:
+        if self.saved_at is None:
+            return "nothing was saved yet"
+        path = next((p for p in (self.checkpoints.newest, self.checkpoints.before) if p.exists()), None)
+        command = shlex.join(["gpsarsa", "train", self.env_id, "--out", str(self.folder), "--resume"])
+        return f"{path} keeps step {self.saved_at}, go on with: {command}"
