@@ -7,7 +7,7 @@ SOURCES := $(wildcard src/gpsarsa/*.py src/gpsarsa/*/*.py)
 FRESH := .venv/.fresh
 PEERS := .peers/.ready
 
-.PHONY: setup demo test lint format figure bench bench-evidence study clean
+.PHONY: setup demo test lint format figure bench bench-evidence bench-agent learning check-sb3 study clean
 
 setup: $(READY)
 
@@ -48,12 +48,26 @@ study: $(FRESH)
 # Other libraries to compare with, in an environment of their own; this torch is a build for the CPU alone.
 $(PEERS):
 	test -x .peers/bin/python || $(PYTHON) -m venv .peers
-	.peers/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 gpytorch GPy
+	.peers/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 gpytorch GPy stable-baselines3
 	touch $@
 
 bench-evidence: $(FRESH) $(PEERS)
 	$(BIN)/python -m benchmarks.evidence .peers/bin/python
 
+# What a step of the agent costs, beside Stable-Baselines3's PPO.
+bench-agent: $(FRESH) $(PEERS)
+	$(BIN)/python -m benchmarks.agent .peers/bin/python
+
+# Return against steps over five seeds, for docs/agent.md.
+learning: $(FRESH)
+	$(BIN)/python -m benchmarks.learning
+
+# Stable-Baselines3's evaluate_policy takes our agents as they are.
+check-sb3: $(PEERS)
+	.peers/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
+	.peers/bin/python -m pip install --quiet --disable-pip-version-check .
+	cd .peers && bin/python ../benchmarks/sb3.py evaluate
+
 clean:
-	rm -rf .venv .peers build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .peers runs/demo build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -exec rm -rf {} +

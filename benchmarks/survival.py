@@ -22,7 +22,17 @@ from pathlib import Path
 from gpsarsa.checkpoint import CheckpointError
 from gpsarsa.control.agent import SarsaAgent
 
-COMMAND = ["CartPole-v1", "--seed", "3", "--budget", "40", "--checkpoint-every", "50"]
+COMMAND = [
+    "CartPole-v1",
+    "--seed",
+    "3",
+    "--budget",
+    "40",
+    "--checkpoint-every",
+    "50",
+    "--evaluate-episodes",
+    "1",
+]
 
 
 def digest(path: Path) -> str:

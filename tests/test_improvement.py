@@ -215,13 +215,11 @@ class World:
     def __init__(self, name, capacity=10_000, stochastic=False, seed=0, size=14):
         space, kernel = CASES[name]
         self.rng, self.actions = np.random.default_rng(seed), Actions(space)
-        columns = 2 + self.actions.columns
         self.experience = Experience(2, self.actions.columns, capacity)
         self.improvement = Improvement(self.experience, self.actions)
         self.improvement.stochastic = stochastic
         Z = np.hstack([1.5 * self.rng.standard_normal((size, 2)), self.actions.random(size, self.rng)])
         self.model = SparseGPSarsa(kernel, 0.05, Z, growth="streaming", prior_mean=0.4)
-        assert self.model.n_features_in_ == columns
 
     def gather(self, count):
         for _ in range(count):
@@ -259,7 +257,9 @@ class World:
         if self.improvement.stochastic:
             same_posterior(
                 model,
-                fixed_point_posterior(model.kernel, 0.05, model.pseudo_inputs, self.stored(), X, prior_mean=0.4),
+                fixed_point_posterior(
+                    model.kernel, model.noise_variance, model.pseudo_inputs, self.stored(), X, prior_mean=0.4
+                ),
                 X, 1e-8,
             )  # fmt: skip
             return
@@ -279,6 +279,36 @@ class World:
             ]
         )
         return values.max(axis=1) - self.model.predict(going)
+
+
+class Finite(World):
+    """Some states far from each other, all of their actions tried: a problem that its rows determine."""
+
+    def __init__(self, name, stochastic):
+        super().__init__(name)
+        self.candidates = self.improvement._candidates(self.rng)
+        count = 75 // len(self.candidates)
+        self.states = 6.0 * self.rng.standard_normal((count, 2))
+        self.following = self.rng.integers(0, count, (count, len(self.candidates)))
+        self.pairs = [(i, a) for i in range(count) for a in range(len(self.candidates))]
+        self.experience = Experience(2, self.actions.columns, 2 * len(self.pairs))
+        self.improvement = Improvement(self.experience, self.actions)
+        self.improvement.stochastic = stochastic
+        Z = np.array([[*self.states[i], *self.candidates[a]] for i, a in self.pairs])
+        self.model = SparseGPSarsa(
+            self.model.kernel, 1e-6, Z[:0], growth="streaming", prior_mean=0.4
+        )
+        self.model.add_pseudo_inputs(Z)
+
+    def gather(self, pairs):
+        for i, a in pairs:
+            x = np.concatenate([self.states[i], self.candidates[a]])
+            reached = self.following[i, 0 if self.actions.continuous else a]
+            reward = np.sin(3.0 * reached) - ((self.candidates[a] / self.actions.high).mean() - np.sin(i)) ** 2
+            any_action = self.candidates[self.rng.integers(len(self.candidates))]
+            following = np.concatenate([self.states[reached], any_action])
+            ended = reached == 0
+            self.experience.add(x, reward, x if ended else following, 0.0 if ended else GAMMA, self.rng)
 
 
 @pytest.mark.parametrize("stochastic", [False, True], ids=["deterministic", "stochastic"])
@@ -306,19 +336,20 @@ def test_whatever_happens_the_posterior_is_that_of_the_stored_transitions(name, 
     assert len(world.experience) == 90
 
 
+@pytest.mark.parametrize("stochastic", [False, True], ids=["deterministic", "stochastic"])
 @pytest.mark.parametrize("name", SETTLING)
-def test_when_it_has_settled_next_actions_are_greedy(name):
-    count = min(150, int(0.9 / module.SETTLED))  # so few that a settled policy has no change left
-    world = World(name, capacity=count)
-    for more in (count, count // 3, 5):
-        world.gather(more)
+def test_when_it_has_settled_next_actions_are_greedy(name, stochastic):
+    """Where the transitions determine Q, policy iteration ends, and with a greedy policy."""
+    world = Finite(name, stochastic)
+    assert world.experience.capacity < 1.0 / module.SETTLED  # a settled policy has no change left
+    for pairs in (world.pairs, world.pairs, world.pairs[::20]):  # the store is full after the second time
+        world.gather(pairs)
         labels = world.experience.following.copy()
         assert world.improve(60) < 60
-        world.check()
         assert world.regret().max() < 1e-10
         if name != "no action part":  # there all actions are equally good
             changed = (labels != world.experience.following).any(axis=1)
-            assert 0.2 * more < changed.sum() < len(changed)
+            assert 0.2 * len(pairs) < changed.sum() < len(changed)
     assert world.improve(60) == 1  # settled: another call finds nothing to do
 
 
@@ -330,21 +361,6 @@ def test_rows_that_ended_keep_their_place():
     world.improve(30)
     np.testing.assert_array_equal(world.experience.following[ended], before)
     assert ended.any()
-
-
-def test_improvement_makes_a_better_policy_than_the_one_observed():
-    """The posterior of the improved policy promises more than that of random actions."""
-    world = World("factorised").gather(400)
-    states = world.experience.inputs[:, :2].copy()
-
-    def promised():
-        X = [np.hstack([states, np.tile(a, (len(states), 1))]) for a in world.actions.candidates]
-        return np.max([world.model.predict(x) for x in X], axis=0).mean()
-
-    world.improvement.solve(world.model)
-    random = promised()
-    world.improve(30)
-    assert promised() > random + 0.3
 
 
 @pytest.mark.parametrize("name", ["factorised", "joint", "continuous"])
@@ -455,8 +471,6 @@ def frozen_lake(slippery):
 ENVIRONMENTS = {
     "CartPole": (lambda: gymnasium.make("CartPole-v1"), False),
     "MountainCar": (lambda: gymnasium.make("MountainCar-v0"), False),
-    "Pendulum": (lambda: gymnasium.make("Pendulum-v1"), False),
-    "Acrobot": (lambda: gymnasium.make("Acrobot-v1"), False),
     "FrozenLake": (lambda: frozen_lake(False), False),
     "slippery FrozenLake": (lambda: frozen_lake(True), True),
     "pushed CartPole": (lambda: RandomPushes(gymnasium.make("CartPole-v1")), True),
@@ -468,7 +482,7 @@ def gathered(env, steps, seed=0):
     return SarsaAgent(env, seed=seed, warmup=10**9).learn(steps)
 
 
-@pytest.mark.parametrize("steps", [200, 700, 1500])
+@pytest.mark.parametrize("steps", [200, 1200])
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_whether_transitions_are_stochastic_is_seen(name, steps):
     make, noisy = ENVIRONMENTS[name]
@@ -476,7 +490,7 @@ def test_whether_transitions_are_stochastic_is_seen(name, steps):
         agent = gathered(make(), steps, seed)
         found = stochasticity(agent.experience, agent.observations, agent.actions, np.random.default_rng(seed))
         assert agent.critic.stochasticity(agent.experience, np.random.default_rng(seed)) is noisy, found
-        assert 0.0 <= found <= 1.0
+        assert 0.04 < found < 1.0 if noisy else 0.0 <= found < 0.04
 
 
 @pytest.mark.parametrize("name", ["CartPole", "Pendulum", "slippery FrozenLake", "MountainCar"])
@@ -647,11 +661,11 @@ def test_a_lucky_holder_is_found_out(seed):
     assert "incumbent" in game.roles
 
 
-def test_without_noise_there_is_nothing_to_try_again():
-    """All policies return the same: few episodes are spent on trials."""
-    game = Competition().run(100, 7.0, 0.0)
-    assert game.roles.count("trial") < 20
-    assert game.roles.count("explore") > 50
+def test_without_noise_trials_come_to_an_end():
+    """All policies return the same: there is nothing to decide."""
+    game = Competition().run(150, 7.0, 0.0)
+    game.roles.clear()
+    assert "trial" not in game.run(100, 7.0, 0.0).roles
 
 
 def test_exploration_goes_on_whatever_the_returns_are():

@@ -141,6 +141,8 @@ def _add_train(commands: Any) -> None:
         help="passed to the environment; the value in JSON or plain text; may be repeated")  # fmt: skip
     add("--checkpoint-every", type=_positive, default=1000, metavar="N",
         help="steps between checkpoints, each at the next end of an episode (default 1000)")  # fmt: skip
+    add("--evaluate-episodes", type=_count, default=20, metavar="N",
+        help="episodes without exploration after training, to measure the result (default 20)")  # fmt: skip
     add("--budget", type=_positive, metavar="M", help="number of pseudo-inputs (default 200)")
     add("--method", choices=("improving", "sarsa"), help="sarsa: plain on-policy SARSA (default improving)")
     add("--no-report", action="store_true", help="do not write report.html")
@@ -232,6 +234,7 @@ def _train(options: argparse.Namespace) -> None:
         env_arguments=dict(options.env_arguments) if options.env_arguments else None,
         gamma=options.gamma,
         checkpoint_every=options.checkpoint_every,
+        evaluate_episodes=options.evaluate_episodes,
         progress_bar=not options.quiet,
         report=not options.no_report,
         agent_options={name: value for name, value in chosen.items() if value is not None},
@@ -296,13 +299,22 @@ def _play(options: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         mode = "rgb_array" if options.video else "human" if options.render else None
         env = stack.enter_context(contextlib.closing(_make(environment, mode)))
-        agent.set_env(env)
+        _settle_in(agent, env, options.folder)
         watch = _camera(env, options.video, stack) if options.video else None
         returns = _show_episodes(agent, env, count, options.seed, watch)
     if len(returns) > 1:
         print(_mean_line(returns))
     if options.video:
         print(f"video: {options.video}")
+
+
+def _settle_in(agent: Any, env: Any, folder: str) -> None:
+    from gpsarsa.runs import RunError
+
+    try:
+        agent.set_env(env)
+    except ValueError as error:
+        raise RunError(f"the agent in {folder} is from another environment: {error}") from error
 
 
 def _make(environment: dict[str, Any], mode: str | None) -> Any:

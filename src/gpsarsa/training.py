@@ -507,8 +507,9 @@ class _Training:
             raise
 
     def _kept(self) -> str:
-        if self.saved_at is None:
-            return "nothing was saved yet"
-        path = next((p for p in (self.checkpoints.newest, self.checkpoints.before) if p.exists()), None)
+        paths = (self.checkpoints.newest, self.checkpoints.before)
+        path = next((path for path in paths if path.exists()), None)
+        if path is None or self.saved_at is None:
+            return "nothing was saved yet" if path is None else "nothing was changed"
         command = shlex.join(["gpsarsa", "train", self.env_id, "--out", str(self.folder), "--resume"])
         return f"{path} keeps step {self.saved_at}, go on with: {command}"

@@ -56,10 +56,13 @@ def episodes(
     count: int,
     *,
     seed: int = 0,
-    longest: int = LONGEST,
+    longest: int | None = None,
     watch: Callable[[], None] | None = None,
 ) -> Iterator[Episode]:
-    """Play episodes one after another; `watch` is called whenever there is something new to see."""
+    """Play episodes one after another; `watch` is called whenever there is something new to see.
+
+    An episode that has not ended after `longest` steps (by default 10 000) is cut off.
+    """
     if isinstance(env, VectorEnv):
         raise TypeError(f"env is a {type(env).__name__}; expected a single environment: gymnasium.make(id)")
     if not callable(getattr(agent, "predict", None)):
@@ -67,7 +70,7 @@ def episodes(
     seed = check.count(seed, "seed")
     for number in range(count):
         reset_seed = np.random.SeedSequence([seed, APART, number]).generate_state(1)[0]
-        yield _episode(agent, env, number, int(reset_seed), longest, watch)
+        yield _episode(agent, env, number, int(reset_seed), LONGEST if longest is None else longest, watch)
 
 
 def _episode(
