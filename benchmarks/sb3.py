@@ -28,8 +28,9 @@ def ppo(steps: int) -> dict[str, float]:
 
 
 def evaluate() -> dict[str, list[float]]:
-    from gpsarsa import SarsaAgent
     from stable_baselines3.common.env_util import make_vec_env
+
+    from gpsarsa import SarsaAgent
 
     found = {}
     for name, steps in (("CartPole-v1", 1_000), ("Pendulum-v1", 600), ("FrozenLake-v1", 600)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -83,6 +84,15 @@ def test_help_has_an_example(command, capsys):
         cli.main([*command, "--help"])
     assert end.value.code == 0
     assert "example:\n  gpsarsa" in capsys.readouterr().out
+
+
+def test_help_states_the_agents_defaults(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["train", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    for name in ("gamma", "budget", "method"):
+        default = inspect.signature(SarsaAgent).parameters[name].default
+        assert re.search(rf"--{name} (?:(?!--).)*\(default {default}\)", shown), name
 
 
 def test_help_loads_neither_gymnasium_nor_matplotlib():
@@ -219,6 +229,14 @@ def test_resuming_needs_no_settings_again(run, tmp_path):
     code, printed, _ = run("train", "CartPole-v1", "--out", out, "--resume", "--steps", 90, *BRIEF)
     assert code == 0
     assert "after 90 steps" in printed
+    assert run("train", "CartPole-v1", "--out", out, "--resume", "--steps", 99, *BRIEF[1:])[2].startswith(
+        f"gpsarsa: going on in {out} at step "
+    )
+    nowhere = ["--out", tmp_path / "typo", "--resume", "--steps", 30]
+    assert (
+        "holds no checkpoint to resume from; beginning"
+        in run("train", "CartPole-v1", *nowhere, *BRIEF[1:])[2]
+    )
     assert runs.read(out).config["seed"] == 5
     assert runs.read(out).config["agent"]["budget"] == 33
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 
@@ -52,7 +53,11 @@ class Signposted(Corridor):
     """The same corridor, seen as a Dict."""
 
     observation_space = spaces.Dict(
-        {"place": spaces.Box(0.0, 1.0, (1,), np.float64), "near": spaces.Discrete(2), "steps": spaces.Discrete(99)}
+        {
+            "place": spaces.Box(0.0, 1.0, (1,), np.float64),
+            "near": spaces.Discrete(2),
+            "steps": spaces.Discrete(99),
+        }
     )
 
     def seen(self):
@@ -243,7 +248,7 @@ def test_next_actions_in_a_vector_environment_are_those_taken_next(mode):
         (*one[0], *one[1], *other[0], *other[1])
         for recorder in recorders
         for episode in recorder.episodes
-        for one, other in zip(episode, episode[1:], strict=False)
+        for one, other in itertools.pairwise(episode)
     )
     assert expected <= rows
     assert expected.total() > 150

@@ -88,7 +88,7 @@ def test_the_file_is_plain_safetensors_and_says_what_it_is(tmp_path, rng):
     SparseGPSarsa(KERNELS["rbf"], 0.1, pseudo_inputs(rng, 3)).save(path)
     arrays = safetensors.numpy.load_file(path)
     assert arrays["Z"].shape == (3, 3)
-    header = checkpoint._header(path.read_bytes())
+    header = checkpoint.read_header(path.read_bytes())
     assert header["format"] == "gpsarsa"
     assert header["version"] == "1"
     assert json.loads(header["content"])["estimator"] == "SparseGPSarsa"

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-__all__ = ["CheckpointError", "atomic", "read", "write"]
+__all__ = ["CheckpointError", "atomic", "read", "read_header", "sync_folder", "write"]
 
 FORMAT = "gpsarsa"
 VERSION = 1
@@ -45,7 +45,7 @@ def write(path: str | os.PathLike[str], arrays: Arrays, content: Mapping[str, An
         "content": document,
         "checksum": _checksum(tensors, document),
     }
-    data = save(tensors, metadata=header)
+    data = _in_order(save(tensors, metadata=header))
     with atomic(path) as file:
         file.write(data)
 
@@ -66,14 +66,14 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """The arrays and the JSON document of a checkpoint; CheckpointError where it is not intact."""
     data = Path(path).read_bytes()
     try:
-        header = _header(data)
+        header = read_header(data)
         tensors = load(data)
     except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged or not a checkpoint: {error}") from None
@@ -95,7 +95,15 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[st
     return tensors, content
 
 
-def _header(data: bytes) -> dict[str, str]:
+def _in_order(data: bytes) -> bytes:
+    """The same file with its header's keys sorted: equal content makes equal bytes."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.dumps(json.loads(data[8:end]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + data[end:]
+
+
+def read_header(data: bytes) -> dict[str, str]:
     """The strings that safetensors keeps beside the arrays' places."""
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > len(data) - 8:
@@ -116,7 +124,7 @@ def _checksum(arrays: Arrays, document: str) -> str:
     return digest.hexdigest()
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make the rename itself survive a power cut, where the system can."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)

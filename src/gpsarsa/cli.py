@@ -143,7 +143,7 @@ def _add_train(commands: Any) -> None:
         help="steps between checkpoints, each at the next end of an episode (default 1000)")  # fmt: skip
     add("--evaluate-episodes", type=_count, default=20, metavar="N",
         help="episodes without exploration after training, to measure the result (default 20)")  # fmt: skip
-    add("--budget", type=_positive, metavar="M", help="number of pseudo-inputs (default 200)")
+    add("--budget", type=_positive, metavar="M", help="number of pseudo-inputs (default 300)")
     add("--method", choices=("improving", "sarsa"), help="sarsa: plain on-policy SARSA (default improving)")
     add("--no-report", action="store_true", help="do not write report.html")
     add("--quiet", action="store_true", help="show no progress")
@@ -298,6 +298,8 @@ def _play(options: argparse.Namespace) -> None:
     count = options.episodes or (1 if few else 5)
     with contextlib.ExitStack() as stack:
         mode = "rgb_array" if options.video else "human" if options.render else None
+        if options.video:
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame need not look for a screen
         env = stack.enter_context(contextlib.closing(_make(environment, mode)))
         _settle_in(agent, env, options.folder)
         watch = _camera(env, options.video, stack) if options.video else None

@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 from gpsarsa import _validation as check
 from gpsarsa.checkpoint import atomic
 
-__all__ = ["COLUMNS", "ROLES", "Log", "Run", "RunError", "read", "read_all", "write_json", "write_text"]
+__all__ = ["COLUMNS", "ROLES", "Log", "Run", "RunError", "read", "read_all"]
+__all__ += ["read_config", "read_summary", "write_json", "write_text"]
 
 CONFIG = "config.json"
 SUMMARY = "summary.json"
@@ -72,8 +73,7 @@ def read(folder: PathLike) -> Run:
         raise RunError(f"{folder} {what}; give the folder that a training run wrote")
     if not (folder / CONFIG).exists():
         raise RunError(f"{folder} is not a run's folder: it holds no {CONFIG}")
-    config = _read_json(folder / CONFIG, _CONFIG)
-    summary = _read_json(folder / SUMMARY, _SUMMARY) if (folder / SUMMARY).exists() else None
+    config, summary = read_config(folder), read_summary(folder)
     progress = _read_progress(folder / PROGRESS) if (folder / PROGRESS).exists() else []
     return Run(folder, config, summary, _arrays(progress))
 
@@ -151,6 +151,17 @@ _SUMMARY: tuple[Shape, ...] = (
     ("evaluation.standard_error", _is_number_or_none, "a number or null"),
     ("evaluation.threshold", _is_number_or_none, "a number or null"),
 )
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """What config.json says."""
+    return _read_json(folder / CONFIG, _CONFIG)
+
+
+def read_summary(folder: Path) -> dict[str, Any] | None:
+    """What summary.json says; None where there is none yet."""
+    path = folder / SUMMARY
+    return _read_json(path, _SUMMARY) if path.exists() else None
 
 
 def _read_json(path: Path, shapes: Sequence[Shape]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ noise they must be cut where an episode starts.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -132,6 +132,22 @@ class Statistics:
         """
         given = residuals is not None
         taus = residuals if residuals is not None else np.empty(len(transitions))
+        for Psi, r, log_det in self._by_noise(basis, transitions, likelihood, taus, given, keep):
+            self._add(Psi, r)
+            self.log_det += log_det
+            self.count += len(r)
+        return taus
+
+    def _by_noise(
+        self,
+        basis: Basis,
+        transitions: Transitions,
+        likelihood: Likelihood,
+        taus: Array,
+        given: bool,
+        keep: list[Array] | None = None,
+    ) -> Iterator[tuple[Array, Array, float]]:
+        """Block by block Ψ̃ = L⁻¹Ψ, r̃ = L⁻¹r and log|LLᵀ|, going on where the last block ended."""
         rounding, scale = basis.rounding, basis.scale
         X, rewards, following, discounts, all_starts = transitions._arrays
         for block, delta, kappa in basis.differences_by_block(X, following, discounts):
@@ -146,10 +162,17 @@ class Statistics:
             if answer != DONE:
                 raise Refused(answer, block.start + row)
             self._before[:] = Psi[-1]
-            self._add(Psi, r)
-            self.log_det += log_det
-            self.count += len(r)
-        return taus
+            yield Psi, r, log_det
+
+    def scores(self, basis: Basis, transitions: Transitions, likelihood: Likelihood, mean: Array) -> Array:
+        """ψ̃ (r̃ − ψ̃ᵀm) of each row: how it pulls at the posterior mean. For rows that come one after
+        another, in call after call."""
+        taus = np.empty(len(transitions))
+        parts = [
+            Psi * (r - product(Psi, mean))[:, None]
+            for Psi, r, _ in self._by_noise(basis, transitions, likelihood, taus, False)
+        ]
+        return np.concatenate([np.zeros((0, basis.size)), *parts])
 
     def _add(self, Psi: Array, r: Array) -> None:
         if len(self.moment):
@@ -160,10 +183,7 @@ class Statistics:
     def __add__(self, other: Statistics) -> Statistics:
         if not isinstance(other, Statistics):
             return NotImplemented
-        if len(other.moment) != len(self.moment):
-            raise ValueError(
-                f"statistics over {len(self.moment)} and {len(other.moment)} pseudo-inputs do not add"
-            )
+        _require_same_size(self, other)
         total = Statistics(len(self.moment))
         total.gram = np.asfortranarray(self.gram + other.gram)
         total.moment = self.moment + other.moment
@@ -176,6 +196,8 @@ class Statistics:
 
     def __sub__(self, other: Statistics) -> Statistics:
         """Without transitions that were added before; rows with noise of their own only."""
+        if not isinstance(other, Statistics):
+            return NotImplemented
         negative = Statistics(len(other.moment))
         negative.gram, negative.moment = -other.gram, -other.moment
         negative.square, negative.log_det, negative.count = -other.square, -other.log_det, -other.count
@@ -230,19 +252,27 @@ class FixedPoint:
     @classmethod
     def from_block(cls, basis: Basis, transitions: Transitions, likelihood: Likelihood) -> Self:
         self = cls(basis.size)
-        X, rewards, following, gamma, _ = transitions._arrays
-        for block, delta, _ in basis.differences_by_block(X, following, gamma):
-            Psi, Phi = basis.whiten(delta), basis.whiten(basis.kernel_rows(X[block]))
-            left = basis.unexplained(X[block], Phi) if likelihood.fitc else np.zeros(len(Phi))
-            weighted = Phi / (likelihood.noise_variance + left)[:, None]
-            r = rewards[block] - likelihood.prior_mean * (1.0 - gamma[block])
+        self.accumulate(basis, transitions, likelihood)
+        return self
+
+    def accumulate(self, basis: Basis, transitions: Transitions, likelihood: Likelihood) -> None:
+        """Add transitions, block by block."""
+        for weighted, Phi, Psi, r in _regression(basis, transitions, likelihood):
             self.cross += transposed_product(weighted, Psi)
             self.gram += transposed_product(weighted, Phi)
             self.moment += transposed_product(weighted, r)
             self.count += len(r)
-        return self
+
+    def scores(self, basis: Basis, transitions: Transitions, likelihood: Likelihood, mean: Array) -> Array:
+        """bφ (r − ψᵀm) of each row: how it pulls at the fixed point."""
+        parts = [
+            weighted * (r - product(Psi, mean))[:, None]
+            for weighted, _, Psi, r in _regression(basis, transitions, likelihood)
+        ]
+        return np.concatenate([np.zeros((0, basis.size)), *parts])
 
     def _combined(self, other: FixedPoint, sign: int) -> FixedPoint:
+        _require_same_size(self, other)
         total = FixedPoint(len(self.moment))
         total.cross, total.gram = self.cross + sign * other.cross, self.gram + sign * other.gram
         total.moment, total.count = self.moment + sign * other.moment, self.count + sign * other.count
@@ -282,6 +312,25 @@ class FixedPoint:
             raise ArithmeticError("the projected fixed point does not exist: I + Σ bφψᵀ is singular")
         R = product(product(np.ascontiguousarray(G), identity + self.gram), np.ascontiguousarray(G.T))
         return Belief.restored(m, 0.5 * (R + R.T), np.zeros(M), belief.scalars)
+
+
+def _require_same_size(one: Statistics | FixedPoint, other: Statistics | FixedPoint) -> None:
+    if len(one.moment) != len(other.moment):
+        raise ValueError(
+            f"statistics over {len(one.moment)} and {len(other.moment)} pseudo-inputs do not add"
+        )
+
+
+def _regression(
+    basis: Basis, transitions: Transitions, likelihood: Likelihood
+) -> Iterator[tuple[Array, Array, Array, Array]]:
+    """Block by block bΦ, Φ, Ψ and r."""
+    X, rewards, following, gamma, _ = transitions._arrays
+    for block, delta, _ in basis.differences_by_block(X, following, gamma):
+        Psi, Phi = basis.whiten(delta), basis.whiten(basis.kernel_rows(X[block]))
+        left = basis.unexplained(X[block], Phi) if likelihood.fitc else np.zeros(len(Phi))
+        weighted = Phi / (likelihood.noise_variance + left)[:, None]
+        yield weighted, Phi, Psi, rewards[block] - likelihood.prior_mean * (1.0 - gamma[block])
 
 
 def border_terms(

@@ -112,6 +112,8 @@ def train(
                 if run.is_finished(agent, config):
                     say(f"{folder} is finished: {config['steps']} steps; more --steps extend it")
                     return runs.read(folder)
+                if resume and progress_bar:
+                    run.say_where(agent)
                 runs.write_json(folder / runs.CONFIG, config)
                 seconds = run.learn(agent, config["steps"], checkpoint_every, extra, progress_bar)
                 run.finish(agent, config, seconds, evaluate_episodes)
@@ -125,7 +127,7 @@ def make(env_id: str, arguments: Mapping[str, Any], **more: Any) -> Any:
     try:
         return gym.make(env_id, disable_env_checker=True, **{**arguments, **more})
     except gym.error.UnregisteredEnv as error:
-        raise RunError(f"there is no environment {env_id!r}{_suggestion(env_id)} ({error})") from error
+        raise RunError(f"there is no environment {env_id!r}{_suggestion(env_id, error)}") from error
     except Exception as error:
         text = str(error) if isinstance(error, gym.error.Error | ImportError) else f"{_kind(error)}: {error}"
         raise RunError(f"{env_id} cannot be made: {text}") from error
@@ -135,14 +137,14 @@ def _kind(error: Exception) -> str:
     return type(error).__name__
 
 
-def _suggestion(env_id: str) -> str:
-    """Names that are like the one that was not found."""
+def _suggestion(env_id: str, error: Exception) -> str:
+    """Names that are like the one that was not found; without any, what Gymnasium says."""
     wanted = env_id.rpartition(":")[2].lower()
     names = {name.lower(): name for name in gym.registry}
     close = [names[name] for name in get_close_matches(wanted, names, n=3, cutoff=0.6)]
     if close:
-        return f"; did you mean {' or '.join(close)}?"
-    return "; module:Id-v0 imports the module that registers it first"
+        return f"; did you mean {', '.join(close)}?"
+    return f" ({error}); module:Id-v0 imports the module that registers it first"
 
 
 def load_agent(folder: str | os.PathLike[str]) -> SarsaAgent:
@@ -316,7 +318,7 @@ class _Training:
     def known(self) -> Config | None:
         """config.json, where there is one."""
         if (self.folder / runs.CONFIG).exists():
-            return runs._read_json(self.folder / runs.CONFIG, runs._CONFIG)
+            return runs.read_config(self.folder)
         for path in (self.checkpoints.newest, self.checkpoints.before):
             if path.exists():
                 raise RunError(
@@ -325,9 +327,8 @@ class _Training:
         return None
 
     def summary(self) -> Config:
-        path = self.folder / runs.SUMMARY
         try:
-            return runs._read_json(path, runs._SUMMARY) if path.exists() else {}
+            return runs.read_summary(self.folder) or {}
         except RunError:
             return {}
 
@@ -432,6 +433,12 @@ class _Training:
             say(f"the run was begun with {', '.join(other)}; the last bits may come out otherwise")
 
     # -- learning
+
+    def say_where(self, agent: SarsaAgent) -> None:
+        if self.saved_at is None:
+            say(f"{self.folder} holds no checkpoint to resume from; beginning")
+        else:
+            say(f"going on in {self.folder} at step {agent.num_timesteps}")
 
     def is_finished(self, agent: SarsaAgent, config: Config) -> bool:
         summary = self.summary()

@@ -255,6 +255,7 @@ class SarsaAgent:
             going = True
             while going and self.num_timesteps < last:
                 going = self._step(course, lanes, called, progress)
+            progress(self.num_timesteps, self._message())
         self._spent += time.monotonic() - self._began
         self._began = time.monotonic()
         if called is not None:
@@ -301,9 +302,9 @@ class SarsaAgent:
 
     def _message(self) -> str:
         recent = self.incumbent.recent
-        mean = sum(recent) / len(recent)
-        size = 0 if self.model is None else len(self.model._basis.Z)
-        return f"episode {self.episodes}, return {mean:.1f} (last {len(recent)}), {size} pseudo-inputs"
+        mean = f"return {sum(recent) / len(recent):.1f} (last {len(recent)}), " if recent else ""
+        size = 0 if self.model is None else self.model._basis.size
+        return f"episode {self.episodes}, {mean}{size} pseudo-inputs"
 
     def _begin(self, course: Course, i: int) -> Lane | None:
         """Start an episode; None where its first observation comes with the next step."""
@@ -335,7 +336,7 @@ class SarsaAgent:
 
     def _act(self, lane: Lane, observation: Any, row: Array) -> Array:
         if lane.role in ("trial", "incumbent") and lane.model is not None:
-            return policies.maximiser(lane.model, self.actions, row, None)
+            return self.actions.taken(policies.maximiser(lane.model, self.actions, row, None))
 
         def draw() -> Callable[[Array], Array]:
             if lane.function is None:
@@ -343,9 +344,10 @@ class SarsaAgent:
                 lane.function = self.model.sample(1, self.rng)[0]
             return lane.function
 
-        return self._choose(
-            policies.Decision(observation, row, self.num_timesteps, self.rng, self.model, self.actions, draw)
+        decision = policies.Decision(
+            observation, row, self.num_timesteps, self.rng, self.model, self.actions, draw
         )
+        return self.actions.taken(self._choose(decision))
 
     def _transition(self, lane: Lane, happening: Happening, alone: bool) -> None:
         """Learn from one step and choose the next action."""
@@ -427,7 +429,7 @@ class SarsaAgent:
         try:
             with _controller().limit(limits=1, user_api="blas"):
                 step()
-        except ArithmeticError:
+        except (ArithmeticError, np.linalg.LinAlgError):
             self.failures += 1
             self.improvement.forget()
 

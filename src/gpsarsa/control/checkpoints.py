@@ -61,7 +61,7 @@ class Checkpoints:
             with contextlib.suppress(OSError):
                 self._next.unlink(missing_ok=True)
             raise OSError(error.errno, error.strerror or str(error), str(self.newest)) from error
-        checkpoint._sync_folder(self.folder)
+        checkpoint.sync_folder(self.folder)
         self._good = True
 
     def load(self, read: Callable[[Path], Agent], say: Callable[[str], None] = say) -> Agent | None:
@@ -107,7 +107,7 @@ class Checkpoints:
 def _of_another_release(path: Path) -> bool:
     """Whether a file's header is fine and says that it has another version of the format."""
     try:
-        version = checkpoint._header(path.read_bytes()).get("version")
+        version = checkpoint.read_header(path.read_bytes()).get("version")
     except (ValueError, OSError, RecursionError):
         return False
     return version is not None and version != str(checkpoint.VERSION)

@@ -215,9 +215,12 @@ def stochasticity(
         unlike = (outcome[i][:, labels] != outcome[other][:, labels]).mean(axis=1)
         half = 0.5 * (half + unlike) if numbers.any() else unlike
     squared = at[i, j]
+    close = squared <= np.quantile(squared, 0.5)
+    squared, half = squared[close], half[close]
     if np.ptp(squared) < 1e-12:
         return float(half.mean())
-    keep = squared <= np.quantile(squared, 0.5)
-    keep &= half <= np.quantile(half[keep], 0.95)  # pairs on both sides of a wall or an edge
-    slope, intercept = np.polyfit(squared[keep], half[keep], 1)
-    return float(max(intercept, 0.0)) if slope >= 0 else float(half[keep].mean())
+    inside = half <= np.quantile(half, 0.95)  # without pairs on both sides of a wall or an edge
+    squared, half = squared[inside], half[inside]
+    centred = squared - squared.mean()
+    slope = max(float(centred @ half) / max(float(centred @ centred), 1e-300), 0.0)
+    return max(float(half.mean() - slope * squared.mean()), 0.0)

@@ -102,8 +102,11 @@ class Improvement:
     def _relabel(self, model: SparseGPSarsa, candidates: Array) -> int:
         """One round; returns how many next actions changed."""
         experience = self.experience
-        best = candidates[self._values(model, candidates).argmax(axis=1)]
+        values = self._values(model, candidates)
+        best = candidates[values.argmax(axis=1)]
         differs = (best != experience.following[:, experience.split :]).any(axis=1)
+        if self.actions.candidates is None:  # others than these are possible: the present one may be better
+            differs &= values.max(axis=1) > self._present_values(model)
         rows = np.flatnonzero(differs & (experience.discounts > 0.0))
         if len(rows):
             before = self._sum(model, rows)
@@ -141,6 +144,17 @@ class Improvement:
             kernel_matrix(*action.table(d), basis.Zt, basis.size, full, weights)
             weights *= alpha
         return product(self._lookahead, np.ascontiguousarray(weights.T))
+
+    def _present_values(self, model: SparseGPSarsa) -> Array:
+        """Q of every next state with its present next action, without the prior mean."""
+        following = np.ascontiguousarray(self.experience.following)
+        values = np.empty(len(following))
+        for lo in range(0, len(values), BLOCK):
+            rows = following[lo : lo + BLOCK]
+            values[lo : lo + BLOCK] = product(
+                model._basis.kernel_rows(rows), model._basis.unwhiten(model._belief.mean)
+            )
+        return values
 
     def _extend_lookahead(self, model: SparseGPSarsa, state: Kernel) -> None:
         basis, done = model._basis, len(self._lookahead)

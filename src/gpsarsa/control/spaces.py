@@ -404,6 +404,10 @@ class Actions:
         values = np.clip(rows, self.low, self.high) if self.continuous else np.rint(rows)
         return values.astype(self._leaf.dtype).reshape(len(rows), *self._leaf.shape)
 
+    def taken(self, row: Array) -> Array:
+        """The row as the environment takes it, rounded to the space's dtype."""
+        return self.actions(row[None]).reshape(-1).astype(np.float64) if self.continuous else row
+
     def random(self, count: int, rng: np.random.Generator) -> Array:
         """Uniform draws from the space, (count, columns)."""
         size = (count, self.columns)
