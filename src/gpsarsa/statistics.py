@@ -214,7 +214,7 @@ class Statistics:
     @classmethod
     def restored(cls, arrays: Mapping[str, Array]) -> Self:
         self = cls(len(arrays["moment"]))
-        self.gram, self.moment = np.asfortranarray(arrays["gram"]), np.array(arrays["moment"])
+        self.gram, self.moment = np.array(arrays["gram"], order="F"), np.array(arrays["moment"])
         self.square, self.log_det = float(arrays["numbers"][0]), float(arrays["numbers"][1])
         self.count = int(arrays["numbers"][2])
         return self

@@ -126,7 +126,7 @@ class SarsaAgent:
                 "seed": int(np.random.SeedSequence().generate_state(1)[0]) if seed is None
                 else check.count(seed, "seed"),
             },
-            policies.UpperConfidence(0.1) if policy is None else policy,
+            policies.UpperConfidence() if policy is None else policy,
         )  # fmt: skip
         self.env = env
         if model is not None:

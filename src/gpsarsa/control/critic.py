@@ -23,9 +23,10 @@ from gpsarsa.control.spaces import Actions, Observations, Scaling
 from gpsarsa.kernels import RBF, Delta, Kernel, Matern52, Product
 from gpsarsa.optimization import Search
 from gpsarsa.sparse import SparseGPSarsa
+from gpsarsa.stochasticity import NOISY, undetermined
 from gpsarsa.transitions import Transitions
 
-__all__ = ["Critic"]
+__all__ = ["Critic", "stochasticity"]
 
 UNIT = 0.25  # of a column's visited range: the unit of its lengthscale
 LENGTHSCALE, LEAST_LENGTHSCALE, MOST_LENGTHSCALE = 2.0, 0.25, 8.0  # in that unit: at first, and bounds
@@ -38,7 +39,7 @@ LEARN_FROM, LEARN_WITH, LEARN_STEPS = 600, 80, 10  # rows, pseudo-inputs and ite
 PLACE_FROM = 2_000  # visited inputs among which pseudo-inputs are chosen
 NOVEL = 1e-7  # pseudo-inputs leave none of which less than this share of the variance is new
 
-NEAREST, PAIRS_FROM, NOISY = 5, 400, 0.01  # for `stochasticity`
+PAIRS_FROM = 400  # rows by which stochasticity is judged
 
 
 @dataclass
@@ -181,46 +182,7 @@ def clipped(kernel: Any, bounds: dict[str, tuple[Any, Any]]) -> Kernel:
 def stochasticity(
     experience: Experience, observations: Observations, actions: Actions, rng: np.random.Generator
 ) -> float:
-    """The share of the next observation's variance that the input does not determine.
-
-    A Gamma test: half the squared difference between the outcomes of two inputs grows with their squared
-    distance, and what is left at distance 0 is noise. Categories are alike or not at all.
-    """
-    split = experience.split
+    """The share of the next observation's variance that the input does not determine."""
     rows = experience.sample(PAIRS_FROM, rng)
-    X, Y = experience.inputs[rows], experience.following[rows, :split]
     category = np.array([*observations.categories, *actions.categories])
-    width = np.maximum(np.std(X, axis=0), 1e-12)
-    outcome = np.where(category[:split], Y, Y - X[:, :split])
-    spread = np.std(outcome, axis=0)
-    moving = spread > 1e-12
-    if not moving.any():
-        return 0.0
-    numbers = ~category[:split] & moving
-    scaled = outcome[:, numbers] / spread[numbers]
-    A = X[:, ~category] / width[~category]
-    distance = np.square(A[:, None] - A[None]).sum(axis=2) if A.shape[1] else np.zeros((len(X), len(X)))
-    for column in np.flatnonzero(category):
-        distance[X[:, column][:, None] != X[:, column][None]] = np.inf
-    np.fill_diagonal(distance, np.inf)
-    near = np.argpartition(distance, min(NEAREST, len(X) - 1) - 1, axis=1)[:, :NEAREST]
-    at = np.take_along_axis(distance, near, axis=1)
-    i, j = np.nonzero(np.isfinite(at))
-    other = near[i, j]
-    if len(i) < 20:
-        return 0.0
-    half = 0.5 * np.square(scaled[i] - scaled[other]).mean(axis=1) if numbers.any() else np.zeros(len(i))
-    labels = category[:split] & moving
-    if labels.any():
-        unlike = (outcome[i][:, labels] != outcome[other][:, labels]).mean(axis=1)
-        half = 0.5 * (half + unlike) if numbers.any() else unlike
-    squared = at[i, j]
-    close = squared <= np.quantile(squared, 0.5)
-    squared, half = squared[close], half[close]
-    if np.ptp(squared) < 1e-12:
-        return float(half.mean())
-    inside = half <= np.quantile(half, 0.95)  # without pairs on both sides of a wall or an edge
-    squared, half = squared[inside], half[inside]
-    centred = squared - squared.mean()
-    slope = max(float(centred @ half) / max(float(centred @ centred), 1e-300), 0.0)
-    return max(float(half.mean() - slope * squared.mean()), 0.0)
+    return undetermined(experience.inputs[rows], experience.following[rows, : experience.split], category)
