@@ -362,6 +362,9 @@ def test_a_model_that_is_given_keeps_its_hyperparameters():
     assert agent.model.noise_variance == given.noise_variance
     assert agent.model.prior_mean == -2.0
     assert given.n_transitions == 0  # the agent has its own
+    other = model_for(env, noise="correlated", growth="streaming")
+    with pytest.warns(UserWarning, match="method='sarsa' uses the model as it is"):
+        SarsaAgent(env, model=other)
 
 
 # ── predicting ───────────────────────────────────────────────────────────────────────────────────────
@@ -433,10 +436,12 @@ def test_a_policy_of_the_users_own(tmp_path):
     taken = {(s[0] < 0.5, a[0]) for s, a, *_ in env.steps}
     assert {action for left, action in taken if left} == {2.0}
     agent.save(tmp_path / "agent")
+    acting = SarsaAgent.load(tmp_path / "agent", Corridor())  # needs no policy
+    assert acting.predict(np.array([0.2]))[0] == agent.predict(np.array([0.2]))[0]
     with pytest.raises(
-        CheckpointError, match="agent was saved with a policy of your own: pass it as policy="
+        ValueError, match="saved with a policy of your own: to learn on, load it with policy="
     ):
-        SarsaAgent.load(tmp_path / "agent")
+        acting.learn(1)
     loaded = SarsaAgent.load(tmp_path / "agent", Corridor(), policy=to_the_right)
     loaded.learn(20)
     assert loaded.predict(np.array([0.2]), deterministic=False)[0] == 2
@@ -561,7 +566,9 @@ def test_files_that_lack_something(part, tmp_path):
 def test_files_that_lack_an_array(name, tmp_path):
     path = tmp_path / "file"
     agent = made("CartPole").learn(260)
-    agent.improvement.solve(agent.model)  # whatever came since then, the sums are those of the store
+    agent.improvement.improve(
+        agent.model, 0, agent.rng
+    )  # whatever came since then, the sums are those of the store
     agent.save(path)
     arrays, content = checkpoint.read(path)
     del arrays[name]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -227,3 +229,27 @@ def test_a_saved_file_has_ordinary_permissions(tmp_path, rng):
     SparseGPSarsa(KERNELS["rbf"], 0.1, pseudo_inputs(rng, 3)).save(path)
     (tmp_path / "plain").touch()
     assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
+
+
+SAME_BITS = """
+import hashlib, sys, numpy as np
+from gpsarsa import SparseGPSarsa, Transitions, kernels
+rng = np.random.default_rng(0)
+X, r = rng.standard_normal((400, 3)), rng.standard_normal(400)
+k = kernels.Matern52([1.0, 1.0], columns=[0, 1]) * kernels.RBF(1.0, columns=[2])
+if len(sys.argv) > 1:
+    t = Transitions(X[:20], r[:20], X[1:21], np.full(20, 0.9))
+    SparseGPSarsa(k, 0.1, X[:5]).optimize(t, pseudo_inputs=False, max_iterations=1)
+model = SparseGPSarsa(k, 0.1, X[:50], growth="streaming")
+for i in range(399):
+    model.observe(X[i], r[i], X[i + 1], 0.97, True)
+print(hashlib.sha256(model._belief.m.tobytes()).hexdigest())
+"""
+
+
+def test_results_do_not_depend_on_what_a_process_did_before():
+    digests = {
+        subprocess.run([sys.executable, "-c", SAME_BITS, *more], capture_output=True, check=True).stdout
+        for more in ((), ("optimize first",))
+    }
+    assert len(digests) == 1

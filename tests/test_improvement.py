@@ -14,7 +14,7 @@ from test_sparse import close
 from gpsarsa import SparseGPSarsa, Transitions
 from gpsarsa.control import improvement as module
 from gpsarsa.control.agent import SarsaAgent
-from gpsarsa.control.critic import Critic, stochasticity
+from gpsarsa.control.critic import Critic
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.improvement import Improvement
 from gpsarsa.control.incumbent import Incumbent
@@ -325,7 +325,7 @@ class Finite(World):
 def test_whatever_happens_the_posterior_is_that_of_the_stored_transitions(name, stochastic):
     """New rows, replaced rows, relabelled rows, recursive updates in between, new pseudo-inputs."""
     world = World(name, capacity=90, stochastic=stochastic)
-    world.gather(30).improvement.solve(world.model)
+    world.gather(30).improvement.improve(world.model, 0, world.rng)
     world.check()
     for step, count in enumerate((0, 7, 40, 1, 60, 200, 0, 5, 20)):
         world.gather(count)
@@ -340,7 +340,7 @@ def test_whatever_happens_the_posterior_is_that_of_the_stored_transitions(name, 
         if step == 6:
             old, world.model = world.model, world.model.copy()
             world.improvement.rebase(old, world.model)
-        (world.improve(1 + step % 3) if step % 3 else world.improvement.solve(world.model))
+        (world.improve(1 + step % 3) if step % 3 else world.improvement.improve(world.model, 0, world.rng))
         world.check()
     assert len(world.experience) == 90
 
@@ -402,7 +402,7 @@ def test_forgetting_the_sums_changes_nothing_but_rounding():
     X, mean = world.asked(), None
     for _ in range(3):
         world.improvement.forget()
-        world.improvement.solve(world.model)
+        world.improvement.improve(world.model, 0, world.rng)
         world.check()
         mean = world.model.predict(X) if mean is None else mean
         close(world.model.predict(X), mean, rtol=1e-9)
@@ -497,11 +497,8 @@ def test_whether_transitions_are_stochastic_is_seen(name, steps):
     make, noisy = ENVIRONMENTS[name]
     for seed in range(3):
         agent = gathered(make(), steps, seed)
-        found = stochasticity(
-            agent.experience, agent.observations, agent.actions, np.random.default_rng(seed)
-        )
-        assert agent.critic.stochasticity(agent.experience, np.random.default_rng(seed)) is noisy, found
-        assert 0.04 < found < 1.0 if noisy else 0.0 <= found < 0.04
+        assert agent.critic.stochastic(agent.experience, np.random.default_rng(seed)) is noisy
+        assert agent.critic.reward_noise(agent.experience, np.random.default_rng(seed)) == 0.0 or noisy
 
 
 def test_a_store_of_mostly_the_same_input_is_judged_too(rng):
@@ -510,8 +507,8 @@ def test_a_store_of_mostly_the_same_input_is_judged_too(rng):
     for i in range(200):
         x = np.array([0.0 if i % 4 else rng.uniform(), 1.0])
         experience.add(x, -1.0, np.array([0.9 * x[0], 1.0]), GAMMA, rng)
-    observations, actions = Observations(spaces.Box(0.0, 1.0, (1,))), Actions(spaces.Discrete(2))
-    assert stochasticity(experience, observations, actions, rng) < 0.01
+    critic = Critic(Observations(spaces.Box(0.0, 1.0, (1,))), Actions(spaces.Discrete(2)), GAMMA, 10)
+    assert critic.stochastic(experience, rng) is False
 
 
 @pytest.mark.parametrize("name", ["CartPole", "Target", "slippery FrozenLake", "MountainCar"])

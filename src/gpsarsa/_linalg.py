@@ -30,8 +30,14 @@ EPS = float(np.finfo(np.float64).eps)
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile to machine code at the first call, cached on disk; releases the interpreter lock."""
-    decorate = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+    """Compile to machine code at the first call, cached on disk; releases the interpreter lock.
+
+    Inlined into what calls it: of several compiled copies of one function the process would use the one
+    it met first, and round differently from a process that went another way.
+    """
+    decorate = njit(
+        cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"}, forceinline=True
+    )
     return cast(Callable[..., Any], decorate(function))
 
 

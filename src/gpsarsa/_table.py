@@ -63,7 +63,7 @@ def _from_bits(typing_context, bits):
 SHIFT = 1.5 * 2.0**52  # added to a small number, it leaves the nearest integer in the low bits
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"}, forceinline=True)
 def exp(x):
     """exp(x) for x ≤ 0 within 2 ulp, in arithmetic that the compiler can vectorise.
 

@@ -140,7 +140,8 @@ def _add_train(commands: Any) -> None:
     add("--env-argument", action="append", type=_argument, metavar="NAME=VALUE", dest="env_arguments",
         help="passed to the environment; the value in JSON or plain text; may be repeated")  # fmt: skip
     add("--checkpoint-every", type=_positive, default=1000, metavar="N",
-        help="steps between checkpoints, each at the next end of an episode (default 1000)")  # fmt: skip
+        help="steps between checkpoints, each at the next end of an episode, or after ten times as many "
+        "steps without one (default 1000)")  # fmt: skip
     add("--evaluate-episodes", type=_count, default=20, metavar="N",
         help="episodes without exploration after training, to measure the result (default 20)")  # fmt: skip
     add("--budget", type=_positive, metavar="M", help="number of pseudo-inputs (default 300)")
@@ -337,10 +338,19 @@ def _make(environment: dict[str, Any], mode: str | None) -> Any:
 
 
 def _camera(env: Any, path: str, stack: contextlib.ExitStack) -> Callable[[], None]:
+    from gpsarsa.runs import RunError
     from gpsarsa.video import FPS, Video
 
     video = stack.enter_context(Video(path, env.metadata.get("render_fps") or FPS))
-    return lambda: video.add(env.render())
+
+    def add() -> None:
+        try:
+            picture = env.render()
+        except Exception as error:
+            raise RunError(f"the environment cannot be rendered: {error}") from error
+        video.add(picture)
+
+    return add
 
 
 def _show_episodes(agent: Any, env: Any, count: int, seed: int, watch: Any) -> list[float]:

@@ -31,7 +31,7 @@ from gpsarsa import _validation as check
 from gpsarsa.checkpoint import atomic
 
 __all__ = ["COLUMNS", "ROLES", "Log", "Run", "RunError", "read", "read_all"]
-__all__ += ["read_config", "read_summary", "write_json", "write_text"]
+__all__ += ["read_config", "read_progress", "read_summary", "write_json", "write_text"]
 
 CONFIG = "config.json"
 SUMMARY = "summary.json"
@@ -74,8 +74,7 @@ def read(folder: PathLike) -> Run:
     if not (folder / CONFIG).exists():
         raise RunError(f"{folder} is not a run's folder: it holds no {CONFIG}")
     config, summary = read_config(folder), read_summary(folder)
-    progress = _read_progress(folder / PROGRESS) if (folder / PROGRESS).exists() else []
-    return Run(folder, config, summary, _arrays(progress))
+    return Run(folder, config, summary, read_progress(folder))
 
 
 def read_all(folders: PathLike | Sequence[PathLike]) -> list[Run]:
@@ -186,6 +185,12 @@ def _read_json(path: Path, shapes: Sequence[Shape]) -> dict[str, Any]:
 # -- progress.csv ---------------------------------------------------------------------------------
 
 Row = dict[str, float | str]
+
+
+def read_progress(folder: Path) -> dict[str, NDArray[Any]]:
+    """What progress.csv says, an array per column; without rows where no episode has ended yet."""
+    path = folder / PROGRESS
+    return _arrays(_read_progress(path) if path.exists() else [])
 
 
 def _read_progress(path: Path) -> list[Row]:

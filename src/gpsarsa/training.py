@@ -39,6 +39,7 @@ from gpsarsa.control.agent import SarsaAgent
 from gpsarsa.control.callbacks import CheckpointCallback, LogCallback, TensorBoardCallback
 from gpsarsa.control.checkpoints import Checkpoints, say
 from gpsarsa.control.environments import EnvironmentFault
+from gpsarsa.control.spaces import SpaceError
 from gpsarsa.runs import Log, Run, RunError
 
 if sys.platform != "win32":
@@ -350,12 +351,16 @@ class _Training:
             raise RunError(
                 f"{self.folder} was begun with a policy of your own: pass it again, as agent_options"
             )
-        if policy is None and agent_settings["policy"] is not None:
-            policy = policies.restored(agent_settings["policy"])
-        given = {"gamma": config["gamma"], **agent_settings, "policy": policy}
-        agent = SarsaAgent(
-            env, seed=config["seed"], **{name: value for name, value in given.items() if value is not None}
-        )
+        try:
+            if policy is None and agent_settings["policy"] is not None:
+                policy = policies.restored(agent_settings["policy"])
+            given = {"gamma": config["gamma"], **agent_settings, "policy": policy}
+            given = {name: value for name, value in given.items() if value is not None}
+            agent = SarsaAgent(env, seed=config["seed"], **given)
+        except (SpaceError, EnvironmentFault):
+            raise
+        except (TypeError, ValueError, KeyError) as error:
+            raise RunError(f"the agent's settings are not good: {error}") from error
         module, colon, _ = config["environment"]["id"].rpartition(":")
         config["environment"]["id"] = f"{module}{colon}{env.spec.id}"
         config["gamma"] = agent.settings["gamma"]
@@ -404,7 +409,7 @@ class _Training:
     def _ended_an_episode(self, agent: SarsaAgent) -> bool:
         """Whether the agent's last step was its last episode's last, by progress.csv."""
         try:
-            steps = runs.read(self.folder).progress["step"]
+            steps = runs.read_progress(self.folder)["step"]
         except RunError:
             return False
         return 0 < agent.episodes <= len(steps) and int(steps[agent.episodes - 1]) == agent.num_timesteps
@@ -452,7 +457,7 @@ class _Training:
     ) -> float:
         """Learn up to the last step, save, and return the seconds it took altogether."""
         with Log(self.folder / runs.PROGRESS, keep=agent.episodes) as log:
-            spent = runs.read(self.folder).progress["seconds"]
+            spent = runs.read_progress(self.folder)["seconds"]
             seconds, began = float(spent[-1]) if len(spent) else 0.0, time.monotonic()
             saving = _Saving(checkpoint_every, self, log)
             if agent.num_timesteps < steps:
@@ -506,6 +511,12 @@ class _Training:
             raise RunError(f"{self.env_id}: {error}; {self._kept()}") from error
         except CheckpointError as error:
             raise RunError(f"{error}; nothing was changed") from error
+        except SpaceError as error:
+            raise RunError(f"{self.env_id}: {error}") from error
+        except ArithmeticError as error:
+            if type(error) is not ArithmeticError:  # numerical trouble is a plain one
+                raise
+            raise RunError(f"{self.env_id}: {_kind(error)}: {error}; {self._kept()}") from error
         except OSError as error:
             where = error.filename or self.folder
             raise RunError(f"{where}: {error.strerror or error}; {self._kept()}") from error

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -36,9 +37,9 @@ from gpsarsa.control.environments import Course, Happening
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.improvement import Improvement
 from gpsarsa.control.incumbent import Incumbent
-from gpsarsa.control.spaces import Actions, Observations
+from gpsarsa.control.spaces import Actions, Observations, Scaling
 from gpsarsa.kernels import KernelLike
-from gpsarsa.placement import Novelty
+from gpsarsa.placement import Novelty, Placement
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.timescales import Timescales
 
@@ -85,14 +86,15 @@ class SarsaAgent:
         `Decision` to an action.
     model : SparseGPSarsa or Timescales, optional
         Over rows of an observation followed by an action, in the environment's units. By default kernel,
-        prior mean and noise are chosen from the data. A model that is given keeps its hyperparameters.
+        prior mean and noise variance are chosen from the data. With "improving" a model that is given fixes
+        these three, and pseudo-inputs are placed by the agent; with "sarsa" it is the model that learns.
     seed : int, optional
         Makes a run repeatable; each episode's reset seed follows from it and the episode's number.
     method : {"improving", "sarsa"}
         "sarsa" is the paper's on-policy SARSA and nothing else: a SparseGPSarsa is updated on every
         transition, a Timescales does what it is set to do.
     budget : int
-        The number of pseudo-inputs.
+        How many pseudo-inputs are placed; between two placements a quarter more may come.
     memory : int
         How many transitions are kept for the slow steps.
     warmup : int
@@ -146,6 +148,7 @@ class SarsaAgent:
         self.incumbent = Incumbent()
         self.num_timesteps = 0
         self.episodes = 0
+        self.scaling: Scaling | None = None  # the visited range of each observation column, as last learnt
         self.log_evidence = float("nan")  # per transition, when hyperparameters were learnt last
         self.failures = 0  # slow steps that numerical trouble prevented
         self._learner: SparseGPSarsa | Timescales | None = None
@@ -165,6 +168,13 @@ class SarsaAgent:
                 f"{self.observations.columns} of the observation, {self.actions.columns} of the action"
             )
         if self.method == "improving":
+            options = driven.noise, driven.weights, driven.forgetting
+            if model is not driven or driven.n_transitions or options != ("iid", "fitc", 1.0):
+                warnings.warn(
+                    "with method='improving' the agent takes kernel, noise variance and prior mean from the "
+                    "model and does the rest itself; method='sarsa' uses the model as it is",
+                    stacklevel=3,
+                )
             model = self._driven(self.critic._model(driven.kernel, driven.noise_variance, driven.prior_mean))
         self._learner, self._own_kernel = model, True
 
@@ -218,7 +228,8 @@ class SarsaAgent:
             ), None
         rows = self.observations.rows(observation)
         chosen = [
-            self._answer(environments._lane(observation, i), row, deterministic) for i, row in enumerate(rows)
+            self._answer(None if deterministic else environments.lane_of(observation, i), row, deterministic)
+            for i, row in enumerate(rows)
         ]
         return self.actions.actions(np.array(chosen).reshape(many, self.actions.columns)), None
 
@@ -298,6 +309,8 @@ class SarsaAgent:
                     going = called.on_episode_end(episode) and going
             else:
                 self._slow_steps(at_end=False)
+                if self.num_timesteps % 100 == 0:
+                    progress(self.num_timesteps, self._message())
         return going
 
     def _message(self) -> str:
@@ -355,15 +368,17 @@ class SarsaAgent:
         split = self.observations.columns
         x = np.empty(self.experience.columns)
         x[:split], x[split:] = lane.row, lane.action
-        following, discount, action = x, 0.0, None
+        following, discount, action = x.copy(), 0.0, None
+        following[:split] = happening.row
         if not happening.terminated:
-            discount, following = self.gamma, np.empty_like(x)
+            discount = self.gamma
             action = self._act(lane, happening.observation, happening.row)
-            following[:split], following[split:] = happening.row, action
+            following[split:] = action
+        ahead, begins = following if discount > 0.0 else x, lane.first or not alone
         if isinstance(self._learner, Timescales):
-            self._learner._take(x, happening.reward, following, discount, lane.first or not alone)
+            self._learner._take(x, happening.reward, ahead, discount, begins)
         elif self._learner is not None:
-            self._learner.observe(x, happening.reward, following, discount, lane.first or not alone)
+            self._learner.observe(x, happening.reward, ahead, discount, begins)
         self.experience.add(x, happening.reward, following, discount, self.rng)
         self.num_timesteps += 1
         lane.total += happening.reward
@@ -450,7 +465,8 @@ class SarsaAgent:
     def _restructure(self) -> None:
         """Hyperparameters by the evidence, pseudo-inputs by placement, then the improved posterior."""
         critic, improvement, experience = self.critic, self.improvement, self.experience
-        improvement.stochastic = critic.stochasticity(experience, self.rng)
+        improvement.stochastic = critic.stochastic(experience, self.rng)
+        self.scaling = critic.scaling(experience)
         model = self.model
         if model is None or model._basis.size == 0:
             model = critic.first(experience) if model is None else model
@@ -492,6 +508,7 @@ class SarsaAgent:
             "log_evidence": None if np.isnan(self.log_evidence) else self.log_evidence,
             "failures": self.failures,
             "stochastic": self.improvement.stochastic,
+            "scaling": None if self.scaling is None else self.scaling.describe(),
             "schedule": [self._next_structure, self._last_improvement],
             "rng": self.rng.bit_generator.state,
             "environment": environment_name(self.env),
@@ -520,16 +537,18 @@ class SarsaAgent:
         *,
         policy: Any = None,
         kernel: KernelLike | None = None,
+        placement: Placement | None = None,
     ) -> Self:
         """Read an agent back, to act or, with an environment, to go on learning bit for bit.
 
-        A policy or a kernel of the user's own must be given again.
+        A kernel or a placement of the user's own must be given again, a policy of the user's own only to
+        learn on.
         """
         arrays, content = checkpoint.read(path)
         if "agent" not in content:
             raise CheckpointError(f"{path} does not hold an agent")
         try:
-            self = cls._restored(arrays, content["agent"], policy, kernel)
+            self = cls._restored(arrays, content["agent"], policy, kernel, placement)
         except CheckpointError as error:
             raise CheckpointError(f"{path} {error}") from None
         except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -542,15 +561,15 @@ class SarsaAgent:
         return self
 
     @classmethod
-    def _restored(cls, arrays: dict[str, Any], kept: dict[str, Any], policy: Any, kernel: Any) -> Self:
+    def _restored(
+        cls, arrays: dict[str, Any], kept: dict[str, Any], policy: Any, kernel: Any, placement: Any
+    ) -> Self:
         parts: dict[str, dict[str, Any]] = {"experience": {}, "learner": {}, "sums": {}, "incumbent": {}}
         for name, array in arrays.items():
             part, own = name.split(".", 1)
             parts[part][own] = array
         if policy is None:
-            if kept["policy"] is None:
-                raise CheckpointError("was saved with a policy of your own: pass it as policy=…")
-            policy = policies.restored(kept["policy"])
+            policy = _missing if kept["policy"] is None else policies.restored(kept["policy"])
         self = cls.__new__(cls)
         self._prepare(
             Observations.described(kept["observations"]),
@@ -564,11 +583,12 @@ class SarsaAgent:
         self.log_evidence = float("nan") if kept["log_evidence"] is None else float(kept["log_evidence"])
         self.failures = int(kept["failures"])
         self.improvement.stochastic = bool(kept["stochastic"])
+        self.scaling = None if kept["scaling"] is None else Scaling.described(kept["scaling"])
         self._next_structure, self._last_improvement = (int(n) for n in kept["schedule"])
         self.rng.bit_generator.state = kept["rng"]
         learner = kept.get("learner")
         if learner is not None and "timescales" in learner:
-            self._learner = Timescales.restored(parts["learner"], learner, kernel=kernel)
+            self._learner = Timescales.restored(parts["learner"], learner, kernel=kernel, placement=placement)
         elif learner is not None:
             own_kernel = saved_kernel(learner["kernel"], kernel)
             self._learner = SparseGPSarsa._from_state(own_kernel, parts["learner"], learner["model"])
@@ -578,6 +598,10 @@ class SarsaAgent:
             parts["incumbent"], kept["incumbent"], lambda described: saved_kernel(described, kernel)
         )
         return self
+
+
+def _missing(decision: policies.Decision) -> Any:
+    raise ValueError("the agent was saved with a policy of your own: to learn on, load it with policy=…")
 
 
 @cache

@@ -99,7 +99,7 @@ def as_callback(callback: Any) -> BaseCallback | None:
 
 def _frequency(value: Any, name: str) -> int:
     if check.count(value, name) == 0:
-        raise ValueError(f"{name} = 0; expected a number of steps, 1 or more")
+        raise ValueError(f"{name} = 0; expected 1 or more")
     return int(value)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpsarsa._validation import Array
 from gpsarsa.basis import pivots
@@ -23,10 +24,10 @@ from gpsarsa.control.spaces import Actions, Observations, Scaling
 from gpsarsa.kernels import RBF, Delta, Kernel, Matern52, Product
 from gpsarsa.optimization import Search
 from gpsarsa.sparse import SparseGPSarsa
-from gpsarsa.stochasticity import NOISY, undetermined
+from gpsarsa.stochasticity import ends_at_random, is_noise, looks_stochastic, noise_variance
 from gpsarsa.transitions import Transitions
 
-__all__ = ["Critic", "stochasticity"]
+__all__ = ["Critic"]
 
 UNIT = 0.25  # of a column's visited range: the unit of its lengthscale
 LENGTHSCALE, LEAST_LENGTHSCALE, MOST_LENGTHSCALE = 2.0, 0.25, 8.0  # in that unit: at first, and bounds
@@ -39,7 +40,7 @@ LEARN_FROM, LEARN_WITH, LEARN_STEPS = 600, 80, 10  # rows, pseudo-inputs and ite
 PLACE_FROM = 2_000  # visited inputs among which pseudo-inputs are chosen
 NOVEL = 1e-7  # pseudo-inputs leave none of which less than this share of the variance is new
 
-PAIRS_FROM = 400  # rows by which stochasticity is judged
+PAIRS_FROM, ENDS_FROM = 400, 2_000  # rows by which stochasticity is judged
 
 
 @dataclass
@@ -50,6 +51,11 @@ class Critic:
     actions: Actions
     gamma: float
     budget: int
+
+    @property
+    def _action_width(self) -> Array:
+        width = self.actions.high - self.actions.low
+        return np.where(width > 0.0, width, 1.0)
 
     def scaling(self, experience: Experience) -> Scaling:
         return Scaling.of(experience.inputs[:, : self.observations.columns], *self._bounds())
@@ -88,7 +94,7 @@ class Critic:
         first = observations.columns
         own = list(range(first, first + actions.columns))
         if actions.continuous:
-            parts.append(Matern52(ACTION_LENGTHSCALE * (actions.high - actions.low), 1.0, own))
+            parts.append(Matern52(ACTION_LENGTHSCALE * self._action_width, 1.0, own))
         else:
             parts += [Delta(column, share=SHARE) for column in own]
         return Product(*parts)
@@ -102,7 +108,7 @@ class Critic:
                 if part.share > 0.0:
                     found[f"{i}.share"] = (LEAST_SHARE, MOST_SHARE)
             elif part.columns[0] >= first:
-                width = self.actions.high - self.actions.low
+                width = self._action_width
                 found[f"{i}.lengthscales"] = (LEAST_ACTION * width, MOST_ACTION * width)
             else:
                 found[f"{i}.variance"] = (unit**2, (unit / max(1.0 - self.gamma, 1e-3)) ** 2)
@@ -137,7 +143,7 @@ class Critic:
             spread = max(float(np.var(targets)), unit**2)
             noise = LEAST_NOISE * unit**2, MOST_NOISE_STOCHASTIC * spread
         else:
-            noise = LEAST_NOISE * unit**2, MOST_NOISE * unit**2
+            noise = LEAST_NOISE * unit**2, max(MOST_NOISE * unit**2, 2.0 * self.reward_noise(experience, rng))
         bounds["noise_variance"] = noise
         kernel = clipped(model.kernel, bounds)
         Z = t.inputs[pivots(kernel, t.inputs, LEARN_WITH)]
@@ -162,13 +168,30 @@ class Critic:
         found.add_pseudo_inputs(X[chosen])
         return found
 
-    def stochasticity(self, experience: Experience, rng: np.random.Generator) -> bool:
-        return stochasticity(experience, self.observations, self.actions, rng) > NOISY
+    def stochastic(self, experience: Experience, rng: np.random.Generator) -> bool:
+        """Whether inputs leave the next observation undetermined, or episodes end at random."""
+        rows, category = experience.sample(PAIRS_FROM, rng), self._category
+        following = experience.following[rows, : experience.split]
+        if looks_stochastic(experience.inputs[rows], following, category):
+            return True
+        rows = experience.sample(ENDS_FROM, rng)
+        return ends_at_random(experience.inputs[rows], experience.discounts[rows] == 0.0, category)
+
+    def reward_noise(self, experience: Experience, rng: np.random.Generator) -> float:
+        """The variance of the reward that inputs leave undetermined; 0 where that is not noise."""
+        rows = experience.sample(PAIRS_FROM, rng)
+        rewards = experience.rewards[rows]
+        found = noise_variance(experience.inputs[rows], rewards, self._category)
+        return found if is_noise(found, rewards) else 0.0
+
+    @property
+    def _category(self) -> NDArray[np.bool_]:
+        return np.array([*self.observations.categories, *self.actions.categories], dtype=np.bool_)
 
 
 def reward_unit(rewards: Array) -> float:
-    """The size of a reward that matters."""
-    return max(float(np.std(rewards)), float(np.abs(rewards).mean()), 1e-12)
+    """The size of a reward that matters; 1 where all are 0."""
+    return max(float(np.std(rewards)), float(np.abs(rewards).mean())) or 1.0
 
 
 def clipped(kernel: Any, bounds: dict[str, tuple[Any, Any]]) -> Kernel:
@@ -177,12 +200,3 @@ def clipped(kernel: Any, bounds: dict[str, tuple[Any, Any]]) -> Kernel:
     return kernel.with_parameters(
         {name: np.clip(known[name], *pair)[()] for name, pair in bounds.items() if name in known}
     )
-
-
-def stochasticity(
-    experience: Experience, observations: Observations, actions: Actions, rng: np.random.Generator
-) -> float:
-    """The share of the next observation's variance that the input does not determine."""
-    rows = experience.sample(PAIRS_FROM, rng)
-    category = np.array([*observations.categories, *actions.categories])
-    return undetermined(experience.inputs[rows], experience.following[rows, : experience.split], category)

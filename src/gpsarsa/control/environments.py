@@ -7,7 +7,7 @@ is settled here. Whatever an environment does wrong is an `EnvironmentFault` tha
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gpsarsa._validation import Array
 from gpsarsa.control.spaces import Actions, Observations, SpaceError
 
-__all__ = ["Course", "EnvironmentFault", "Happening", "course"]
+__all__ = ["Course", "EnvironmentFault", "Happening", "check", "course", "lane_of"]
+
+
+LARGEST_REWARD = 1e100
 
 
 class EnvironmentFault(ValueError):
@@ -83,8 +86,11 @@ class Course:
         row = self._row(observation)
         if type(reward) is not float:
             reward = self._number(reward)
-        if not math.isfinite(reward):
-            raise EnvironmentFault(f"{self._where()}: the reward is {reward}; expected a finite number")
+        if not abs(reward) <= LARGEST_REWARD:
+            raise EnvironmentFault(
+                f"{self._where()}: the reward is {reward}; expected a finite number of at most "
+                f"{LARGEST_REWARD:g}, whose square is finite too"
+            )
         for name, value in (("terminated", terminated), ("truncated", truncated)):
             if type(value) is not bool and not isinstance(value, np.bool_):
                 raise EnvironmentFault(f"{self._where()}: {name} is {value!r}; expected True or False")
@@ -98,8 +104,10 @@ class Course:
 
     def _number(self, reward: Any) -> float:
         try:
+            if reward is None or isinstance(reward, str | bytes):
+                raise TypeError
             return float(np.asarray(reward, dtype=np.float64).reshape(()))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise EnvironmentFault(
                 f"{self._where()}: the reward is {_kind(reward)}; expected a number"
             ) from None
@@ -124,7 +132,6 @@ class VectorCourse(Course):
         super().__init__(env, observations, actions)
         self.lanes = env.num_envs
         self._mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
-        self._ended = np.ones(self.lanes, dtype=np.bool_)
         self._started = False
         self._waiting: list[tuple[Any, Array] | None] = [None] * self.lanes
 
@@ -156,7 +163,7 @@ class VectorCourse(Course):
         observations, rewards, terminated, truncated, info = answer
         happenings: list[Happening | None] = []
         for lane in range(self.lanes):
-            observation = _lane(observations, lane)
+            observation = lane_of(observations, lane)
             if idle[lane]:
                 self._waiting[lane] = self._first(observation)
                 happenings.append(None)
@@ -172,7 +179,7 @@ class VectorCourse(Course):
 
     def _spread(self, observations: Any, mask: Any) -> None:
         for lane in np.flatnonzero(mask):
-            self._waiting[lane] = self._first(_lane(observations, int(lane)))
+            self._waiting[lane] = self._first(lane_of(observations, int(lane)))
 
 
 def course(env: Any, observations: Observations, actions: Actions) -> Course:
@@ -195,12 +202,12 @@ def check(env: Any) -> tuple[Any, Any]:
     return env.observation_space, env.action_space
 
 
-def _lane(observations: Any, lane: int) -> Any:
+def lane_of(observations: Any, lane: int) -> Any:
     """One copy's part of a vector environment's observations."""
-    if isinstance(observations, dict):
-        return {key: _lane(value, lane) for key, value in observations.items()}
+    if isinstance(observations, Mapping):
+        return {key: lane_of(value, lane) for key, value in observations.items()}
     if isinstance(observations, tuple):
-        return tuple(_lane(value, lane) for value in observations)
+        return tuple(lane_of(value, lane) for value in observations)
     return observations[lane]
 
 

@@ -69,10 +69,6 @@ class Improvement:
                 return done + 1
         return rounds
 
-    def solve(self, model: SparseGPSarsa) -> None:
-        """Give the model the posterior of the stored transitions with their present next actions."""
-        self._include_new(model)
-
     def _include_new(self, model: SparseGPSarsa) -> None:
         experience, new = self.experience, self.experience.uncounted()
         stale = self._sums is None or self._basis != (model._basis, model._basis.size)

@@ -602,12 +602,6 @@ class Scaling:
         """From the smallest to the largest value, above 0."""
         return self.high - self.low
 
-    def joined(self, other: Scaling) -> Scaling:
-        """Wide enough for both."""
-        if len(self.low) != len(other.low):
-            raise ValueError(f"other has {len(other.low)} columns; expected {len(self.low)}")
-        return Scaling(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
-
     def describe(self) -> Config:
         """The widths in JSON."""
         return {"low": self.low.tolist(), "high": self.high.tolist()}

@@ -47,7 +47,7 @@ REQUIRED = ("observation", "action", "reward", "next_observation", "next_action"
 OPTIONAL = ("truncated", "episode", "step")
 EXACT = 2.0**53  # whole numbers below are exact in float64
 BUFFER = 1 << 20  # bytes of a column that are read at a time
-GROUPS = 16  # row groups that a sample is drawn from, or more if they are small
+GROUPS = 16  # row groups that a sample is drawn from
 LOOKED_THROUGH = 1_000_000  # rows that may be looked through for a small sample
 LONGEST = 4  # no part of an episode is more than a quarter of a sample
 EPISODES = 64  # of a Minari dataset that are asked for at a time
@@ -638,20 +638,21 @@ class _Table(Logs):
     def _groups(self, count: int, rng: np.random.Generator) -> tuple[list[tuple[_File, int]], Array]:
         """Row groups to draw a sample from, in order, and at what rate rows are to be drawn from each.
 
-        Of G draws, each hitting a group with a chance p ∝ its rows, m hit it: its rate is m / rows, the
-        same for every row of the table on average. If as many draws as groups can be afforded, all groups
-        are taken, at the same rate.
+        Neighbours that are small count as one. Of some draws, each hitting a group with a chance ∝ its
+        rows, m hit it: its rate is m / rows, the same for every row of the table on average. If that many
+        draws can be afforded, all groups are taken at one rate.
         """
         every = [(file, g) for file in self._files.values() for g in range(len(file.edges) - 1)]
         sizes = np.array([file.edges[g + 1] - file.edges[g] for file, g in every])
-        mean = self.rows / len(sizes)
-        wanted = max(GROUPS, 4 * count / mean)
-        draws = int(min(wanted, max(1, max(4 * count, LOOKED_THROUGH) / mean)))
-        if draws >= len(every):
+        shared = _merged(sizes, 4 * count // GROUPS)
+        rows = np.bincount(shared, sizes)
+        afforded = max(4 * count, LOOKED_THROUGH) * len(rows) // self.rows
+        draws = min(GROUPS, max(afforded, 1))
+        if draws >= len(rows):
             return every, np.ones(len(every))
-        hits = rng.multinomial(draws, sizes / self.rows)
-        hit = np.flatnonzero(hits)
-        return [every[i] for i in hit], hits[hit] / sizes[hit]
+        hits = rng.multinomial(draws, rows / self.rows)
+        hit = np.flatnonzero(hits[shared])
+        return [every[i] for i in hit], (hits / rows)[shared[hit]]
 
     def _episodes_in(self, file: _File, group: int) -> Integers:
         """Where in a row group its episodes begin, the one that is under way included."""
@@ -671,6 +672,17 @@ class _Table(Logs):
                 numbers = wanted[lower:upper]
                 yield self._converted(file.path, batch.take(_arrow().array(numbers - row)), numbers)
             row += len(batch)
+
+
+def _merged(sizes: Integers, least: int) -> Integers:
+    """Numbers for row groups, the same for neighbours that only together have `least` rows."""
+    numbers, number, rows = np.zeros_like(sizes), 0, 0
+    for i, size in enumerate(sizes):
+        if rows >= least:
+            number, rows = number + 1, 0
+        numbers[i] = number
+        rows += int(size)
+    return numbers
 
 
 def _stretches(edges: Integers, rates: Array, count: int, rng: np.random.Generator) -> Integers:

@@ -5,9 +5,9 @@
     evaluation.predict(X, return_std=True)              # a SparseGPSarsa as any other
 
 Pseudo-inputs and hyperparameters are chosen on a sample of the table; then one exact pass over all of it
-gives the posterior and a second one its standard errors. On-policy (the logged next actions), noise is correlated
-where episodes are known: then stochastic transitions leave no bias. With a target policy, the next action
-is the target's and the posterior is that of the projected fixed point.
+gives the posterior and a second one its standard errors. On-policy (the logged next actions), noise is
+correlated where episodes are known: then stochastic transitions leave no bias. With a target policy, the
+next action is the target's and the posterior is that of the projected fixed point.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from gpsarsa.offline.sums import First, Second, Spread, Totals
 from gpsarsa.optimization import Search
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.statistics import FixedPoint, Likelihood
-from gpsarsa.stochasticity import NOISY, undetermined
+from gpsarsa.stochasticity import looks_stochastic
 from gpsarsa.transitions import Transitions
 
 __all__ = ["Evaluation", "compare", "evaluate"]
@@ -238,7 +238,7 @@ class _Evaluator:
                 stacklevel=4,
             )
         learner = _Learner(self, t, correlated, fixed_point)
-        with threadpool_limits(1, user_api="blas"):  # small matrices: threads take longer to meet than to work
+        with threadpool_limits(1, user_api="blas"):  # small matrices
             model = learner.model(kernel, noise_variance)
             Z = learner.pseudo_inputs(model.kernel, pseudo_inputs)
         likelihood = Likelihood(model.noise_variance, True, correlated, self.prior_mean)
@@ -252,7 +252,7 @@ class _Evaluator:
         category[columns:] = self.dataset.discrete_action
         going = t.discounts > 0.0
         X, Y = t.inputs[going][:600], t.next_inputs[going][:600, :columns]
-        return len(X) > 20 and undetermined(X, Y, category) > NOISY
+        return len(X) > 20 and looks_stochastic(X, Y, category)
 
     def _pass(self, task: Any, what: str) -> Any:
         dataset = self.dataset
