@@ -731,3 +731,14 @@ def test_the_papers_sarsa_learns_too():
     )
     agent.learn(1000)
     assert mean_return(env, lambda observation: agent.predict(observation)[0]) > -8.0
+
+
+def test_an_interruption_while_hyperparameters_are_learnt_goes_on(monkeypatch):
+    agent = SarsaAgent(Corridor(), seed=0, warmup=40, budget=10)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpsarsa.optimization._Run.climb", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        agent.learn(200)

@@ -155,6 +155,8 @@ class Critic:
             quiet=True,
         )  # fmt: skip
         parameters, report = learner._search(t, search)
+        if report.interrupted:
+            raise KeyboardInterrupt
         found = self._model(parameters.kernel, parameters.noise_variance, prior_mean)
         return self.placed(found, prior_mean, experience, rng), report.end / len(t)
 

@@ -12,8 +12,11 @@ next action is the target's and the posterior is that of the projected fixed poi
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
+import pickle
+import secrets
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -28,10 +31,11 @@ from gpsarsa import _validation as check
 from gpsarsa._linalg import product
 from gpsarsa._progress import Progress
 from gpsarsa._validation import Array
+from gpsarsa._version import __version__
 from gpsarsa.basis import Basis, pivots
 from gpsarsa.belief import Belief
 from gpsarsa.kernels import Delta, Kernel, KernelLike, Matern52, Product
-from gpsarsa.offline.datasets import Dataset, open_dataset
+from gpsarsa.offline.datasets import Dataset, DatasetError, open_dataset
 from gpsarsa.offline.engines import Engine, Work, engine
 from gpsarsa.offline.sums import First, Second, Spread, Totals
 from gpsarsa.optimization import Search
@@ -149,7 +153,7 @@ def evaluate(
 
     Parameters
     ----------
-    source : path, list of paths, "minari:id", a Minari dataset, or Transitions
+    source : path, list of paths, "minari:id", a Minari dataset, Transitions, or a Dataset
         A table of transitions, see `gpsarsa.offline.datasets`.
     gamma : float
         The discount.
@@ -168,8 +172,9 @@ def evaluate(
     work : folder, optional
         Keeps the sums of finished partitions, so that an interrupted evaluation goes on where it was.
     """
+    dataset = source if isinstance(source, Dataset) else open_dataset(source)
     return _Evaluator(
-        open_dataset(source), check.discount(gamma, "gamma"), check.number(prior_mean, "prior_mean"),
+        dataset, check.discount(gamma, "gamma"), check.number(prior_mean, "prior_mean"),
         check.one_of(noise, "noise", ("auto", "iid", "correlated")), target_policy,
         np.random.default_rng(seed), _engine(engine, address, workers), work, progress_bar,
     ).run(kernel, noise_variance, pseudo_inputs)  # fmt: skip
@@ -225,12 +230,17 @@ class _Evaluator:
             self.noise == "correlated" or (self.noise == "auto" and self.dataset.has_episodes)
         )
         if self.noise == "correlated" and not self.dataset.has_episodes:
-            raise ValueError(
+            raise DatasetError(
                 "noise='correlated' needs to know which rows follow each other: the table has no columns "
                 "episode and step; use noise='iid'"
             )
         block = self.dataset.sample(SAMPLE, self.rng, gamma=self.gamma, target_policy=self.target_policy)
         t = block.transitions
+        if len(t) == 0:
+            raise DatasetError(
+                f"none of {block.left_out} rows looked at can be used: all are truncated and have no next "
+                "action; log it, or give a target policy"
+            )
         if not fixed_point and not correlated and self._looks_stochastic(t):
             warnings.warn(
                 "the logged transitions look stochastic, where iid noise is biased however much data there "
@@ -256,15 +266,18 @@ class _Evaluator:
 
     def _pass(self, task: Any, what: str) -> Any:
         dataset = self.dataset
+        first = task.first if isinstance(task, Second) else task
         description = {
-            "gamma": self.gamma, "task": type(task).__name__,
+            "gamma": self.gamma, "task": type(task).__name__, "version": __version__,
             "state": [np.asarray(part).tobytes().hex() for part in _numbers(task)],
+            "objects": [_fingerprint(first.kernel), _fingerprint(self.target_policy)],
         }  # fmt: skip
         share = dataset.rows / max(len(dataset.partitions), 1)
         with Progress(what, dataset.rows, shown=self.progress_bar) as progress:
 
-            def done(count: int) -> None:
-                progress(round(share * (count + 1)), "rows")
+            def done(number: int) -> None:
+                rows = round(share * (number + 1))
+                progress(rows, progress.pace(rows, "rows"))
 
             read = Reader(dataset, self.gamma, self.target_policy)
             return self.engine.run(
@@ -333,6 +346,16 @@ def _numbers(task: Any) -> list[Any]:
     return [task.pseudo_inputs, likelihood, float(task.fixed_point), *table]
 
 
+def _fingerprint(value: Any) -> str:
+    """Equal for objects that went equal through pickle; of one that cannot, no two are equal."""
+    if isinstance(value, Kernel):
+        return repr(value)
+    try:
+        return hashlib.sha256(pickle.dumps(value)).hexdigest()
+    except Exception:  # whatever an object of the user's own raises
+        return secrets.token_hex(16)
+
+
 @dataclass
 class _Learner:
     """Kernel, noise and pseudo-inputs from a sample of the table."""
@@ -357,7 +380,9 @@ class _Learner:
         search = Search(pseudo_inputs=False, hyperparameters=names, max_iterations=LEARN_STEPS, quiet=True)
         for _ in range(ROUNDS if self.fixed_point else 1):
             rows = self._targets(model) if self.fixed_point else t
-            found, _ = model._search(rows, search)
+            found, report = model._search(rows, search)
+            if report.interrupted:
+                raise KeyboardInterrupt
             model = self._at(found.kernel, found.noise_variance, t)
         return model
 
