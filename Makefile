@@ -7,7 +7,7 @@ SOURCES := $(wildcard src/gpsarsa/*.py src/gpsarsa/*/*.py)
 FRESH := .venv/.fresh
 PEERS := .peers/.ready
 
-.PHONY: setup demo test lint format figure bench bench-evidence bench-agent learning check-sb3 study clean
+.PHONY: setup demo test lint format figure bench bench-evidence bench-agent bench-offline learning check-sb3 study clean
 
 setup: $(READY)
 
@@ -57,6 +57,10 @@ bench-evidence: $(FRESH) $(PEERS)
 # What a step of the agent costs, beside Stable-Baselines3's PPO.
 bench-agent: $(FRESH) $(PEERS)
 	$(BIN)/python -m benchmarks.agent .peers/bin/python
+
+# Passes over tables of a million rows and more, on threads and on Ray.
+bench-offline: $(FRESH)
+	$(BIN)/python -m benchmarks.offline
 
 # Return against steps over five seeds, for docs/agent.md.
 learning: $(FRESH)

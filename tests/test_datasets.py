@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from gpsarsa import Transitions
 from gpsarsa.control import EnvironmentFault, SarsaAgent
-from gpsarsa.offline import datasets, recording
-from gpsarsa.offline.datasets import DatasetError, open_dataset
+from gpsarsa.offline import _parquet, _records, _schema, recording
+from gpsarsa.offline.datasets import Block, DatasetError, open_dataset
 from gpsarsa.offline.recording import convert, record, write_table
 
 pa = pytest.importorskip("pyarrow")
@@ -89,7 +89,7 @@ def everything(data, **how):
         blocks += mine
     for block in blocks:
         check_block(block)
-    return datasets._joined(blocks)
+    return Block.concatenate(blocks)
 
 
 def check_block(block):
@@ -566,14 +566,14 @@ def test_every_row_is_about_as_likely_to_be_drawn(tmp_path, chains):
 
 def test_a_sample_reads_only_a_part(many, monkeypatch):
     data = open_dataset(many)
-    read, batches = [], datasets._batches
+    read, batches = [], _parquet.batches
 
     def counted(file, groups, columns, count):
         for batch in batches(file, groups, columns, count):
             read.append(len(batch) if len(columns) > 1 else 0)
             yield batch
 
-    monkeypatch.setattr(datasets, "_batches", counted)
+    monkeypatch.setattr(_parquet, "batches", counted)
     data.sample(100, np.random.default_rng(0), gamma=GAMMA)
     assert sum(read) <= 1600
 
@@ -863,9 +863,9 @@ def test_files_that_cannot_be_read(tmp_path, file, monkeypatch):
     with pytest.raises(DatasetError, match=r"bad\.parquet has no rows"):
         open_dataset(bad)
     file.unlink()
-    monkeypatch.setattr(datasets.os, "stat", denied)
+    monkeypatch.setattr(os, "stat", denied)
     with pytest.raises(DatasetError, match=r"bad\.parquet cannot be opened: no permission to read it"):
-        datasets._inspected(bad)
+        _schema.inspected(bad)
 
 
 def denied(*_, **__):
@@ -910,7 +910,7 @@ def test_what_is_not_installed(file, monkeypatch, module, extra):
             raise ImportError(name)
         return __import__(name)
 
-    monkeypatch.setattr(datasets.importlib, "import_module", missing)
+    monkeypatch.setattr(_records.importlib, "import_module", missing)
     with pytest.raises(DatasetError, match=rf"{module} is not installed: pip install 'gpsarsa\[{extra}\]'"):
         open_dataset(file if module == "pyarrow" else "minari:some/thing-v0")
 

@@ -38,9 +38,24 @@ class Progress:
             sys.stderr.write(f"\r{self._line}\x1b[K" if terminal else f"{self._line}\n")
             sys.stderr.flush()
 
+    def pace(self, done: int, unit: str) -> str:
+        """120,000 rows/s, 2 min left"""
+        rate = done / max(time.monotonic() - self._began, 1e-9)
+        text = f"{float(f'{rate:.3g}'):,.0f} {unit}/s"
+        if not self._total or not rate:
+            return text
+        left = max(self._total - done, 0) / rate
+        return f"{text}, {_duration(left)} left"
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._shown and self._line:
             sys.stderr.write(f"\r{self._line}\x1b[K\n" if sys.stderr.isatty() else f"{self._line}\n")
             sys.stderr.flush()
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

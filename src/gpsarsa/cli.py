@@ -1,4 +1,4 @@
-"""The commands: `gpsarsa train`, `gpsarsa play`, `gpsarsa report`.
+"""The commands: `gpsarsa train`, `play`, `report`, `evaluate` and `compare`.
 
 Results go to standard output, progress and messages to standard error. What can be expected to go wrong
 is one line that begins with "gpsarsa: ", and exit code 2. Each command imports what it needs.
@@ -61,9 +61,10 @@ def _expected() -> tuple[type[Exception], ...]:
     from gpsarsa.checkpoint import CheckpointError
     from gpsarsa.control.environments import EnvironmentFault
     from gpsarsa.control.spaces import SpaceError
+    from gpsarsa.offline import DatasetError, EngineError
     from gpsarsa.runs import RunError
 
-    return RunError, CheckpointError, EnvironmentFault, SpaceError
+    return RunError, CheckpointError, EnvironmentFault, SpaceError, DatasetError, EngineError
 
 
 def _fail(message: str) -> int:
@@ -91,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="gpsarsa",
         description="Gaussian-process temporal-difference learning: train an agent for a Gymnasium "
-        "environment, watch it, and read what it learnt.",
+        "environment, watch it, read what it learnt, and evaluate policies from logs.",
         epilog="example:\n  gpsarsa train MountainCar-v0 --steps 5000\n  gpsarsa play runs/MountainCar-v0-0",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -100,6 +101,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_train(commands)
     _add_play(commands)
     _add_report(commands)
+    _add_evaluate(commands)
+    _add_compare(commands)
     return parser
 
 
@@ -176,6 +179,44 @@ def _add_report(commands: Any) -> None:
     parser.add_argument("--out", metavar="FILE", help="the page (default DIR/report.html)")
 
 
+def _add_evaluate(commands: Any) -> None:
+    parser = _add(
+        commands, "evaluate", _evaluate, "evaluate a policy from logged transitions",
+        "  gpsarsa evaluate logs/*.parquet --gamma 0.99 --out runs/logged\n"
+        "  gpsarsa evaluate minari:D4RL/door/human-v2 --gamma 0.99\n"
+        "  gpsarsa evaluate logs/ --gamma 0.97 --target-policy runs/MountainCar-v0-0 --out runs/target",
+    )  # fmt: skip
+    add = parser.add_argument
+    add("files", nargs="+", metavar="FILE",
+        help="Parquet files or folders of them, one row per transition; or minari:ID")  # fmt: skip
+    add("--gamma", type=_fraction, required=True, metavar="G", help="discount")
+    add("--pseudo-inputs", type=_positive, default=256, metavar="M", help="how many (default 256)")
+    add("--noise", choices=("auto", "iid", "correlated"), default="auto",
+        help="auto: correlated where the table has episode and step (default)")  # fmt: skip
+    add("--target-policy", metavar="RUN",
+        help="a run's folder or an agent's file: evaluate its policy, not the logged one")  # fmt: skip
+    add("--prior-mean", type=_number, default=0.0, metavar="X", help="of Q (default 0)")
+    add("--seed", type=_count, default=0, metavar="S", help="of the sample that is learnt from (default 0)")
+    add("--engine", choices=("local", "ray"), default="local", help="where it runs (default local)")
+    add("--address", metavar="A", help="of a Ray cluster (default: this machine, or RAY_ADDRESS)")
+    add("--workers", type=_positive, metavar="N", help="threads, or tasks of Ray, at a time (default: cores)")
+    add("--out", metavar="DIR", help="keep the result there (default: only print it)")
+    add("--resume", action="store_true", help="go on with the evaluation in DIR")
+    add("--no-report", action="store_true", help="do not write report.html")
+    add("--quiet", action="store_true", help="show no progress")
+
+
+def _add_compare(commands: Any) -> None:
+    parser = _add(
+        commands,
+        "compare",
+        _compare,
+        "compare evaluated policies",
+        "  gpsarsa compare runs/logged runs/target",
+    )
+    parser.add_argument("folders", nargs="+", metavar="DIR", help="folders that gpsarsa evaluate wrote")
+
+
 def _count(text: str) -> int:
     return _whole(text, least=0)
 
@@ -201,6 +242,16 @@ def _fraction(text: str) -> float:
         value = math.nan
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number in [0, 1]")
+    return value
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
     return value
 
 
@@ -395,3 +446,100 @@ def _agent_for_pictures(folder: str) -> Any:
     except (CheckpointError, RunError, OSError) as error:
         say(f"{error}; the report goes without pictures of the agent")
         return None
+
+
+# -- evaluate -------------------------------------------------------------------------------------
+
+
+def _evaluate(options: argparse.Namespace) -> None:
+    from gpsarsa.evaluating import evaluate_into
+
+    if options.resume and options.out is None:
+        raise _UsageError("--resume needs --out, the folder of the evaluation to go on with")
+    if options.address is not None and options.engine != "ray":
+        raise _UsageError("--address is for --engine ray")
+    files = options.files
+    if len(files) > 1 and any(file.startswith("minari:") for file in files):
+        raise _UsageError("a Minari dataset is evaluated alone")
+    result = evaluate_into(
+        options.out,
+        files[0] if len(files) == 1 else files,
+        gamma=options.gamma,
+        pseudo_inputs=options.pseudo_inputs,
+        noise=options.noise,
+        prior_mean=options.prior_mean,
+        seed=options.seed,
+        target_policy=options.target_policy,
+        engine=options.engine,
+        address=options.address,
+        workers=options.workers,
+        resume=options.resume,
+        report=not options.no_report,
+        progress_bar=not options.quiet,
+    )
+    print("\n".join(_evaluation_lines(result.summary)))
+    if result.folder is not None:
+        page = result.folder / "report.html"
+        print(f"evaluation: {result.folder}" + (f", report: {page}" if page.exists() else ""))
+
+
+def _evaluation_lines(found: dict[str, Any]) -> Iterator[str]:
+    percent = f"{100 * found['level']:g} %"
+    states = found["initial_states"]
+    of = (
+        f"{states} initial states"
+        if found["episodes_known"]
+        else f"all {states} states, for episodes are unknown"
+    )
+    by = "episode" if found["episodes_known"] else "row"
+    value = _plus_minus(found["mean"], found["standard_error"])
+    yield f"value: {value}, mean of {of}"
+    yield f"{percent} interval: {_ends(found['interval'])} (clustered by {by})"
+    yield f"the model's own: {_ends(found['posterior_interval'])}"
+    counts = f"{found['transitions']} transitions"
+    counts += f" of {_episodes(found['clusters'])}" if found["episodes_known"] else ""
+    left = found["left_out"]
+    yield (
+        counts
+        + f"; {left} row{'' if left == 1 else 's'} left out"
+        + (" (truncated, without a next action)" if left else "")
+    )
+
+
+def _ends(interval: Sequence[float | None]) -> str:
+    """11.98 to 12.41, to the third digit of its width."""
+    low, high = interval
+    if low is None or high is None:
+        return "unknown"
+    if not high > low:
+        return f"{low:.6g} to {high:.6g}"
+    digits = max(0, 2 - math.floor(math.log10(high - low)))
+    return f"{low:.{digits}f} to {high:.{digits}f}"
+
+
+# -- compare --------------------------------------------------------------------------------------
+
+
+def _compare(options: argparse.Namespace) -> None:
+    from gpsarsa import evaluating, offline
+    from gpsarsa.runs import RunError
+
+    names = list(dict.fromkeys(os.path.normpath(folder) for folder in options.folders))
+    if len(names) < 2:
+        raise _UsageError("one evaluation has nothing to be compared with; give two folders or more")
+    found = {name: evaluating.read(name) for name in names}
+    discounts = {name: result.config["settings"]["gamma"] for name, result in found.items()}
+    if len(set(discounts.values())) > 1:
+        shown = ", ".join(f"{name} {gamma:g}" for name, gamma in discounts.items())
+        raise RunError(f"values under different discounts do not compare: {shown}")
+    better = offline.compare({name: result.model for name, result in found.items()})
+    width = max(map(len, names))
+    for name in better:
+        summary = found[name].summary
+        value = _plus_minus(summary["mean"], summary["standard_error"])
+        level = f"{100 * summary['level']:g} %"
+        print(f"{name:<{width}}  {value}, {level} interval {_ends(summary['interval'])}")
+    for one, others in better.items():
+        for other, probability in others.items():
+            if list(better).index(one) < list(better).index(other):
+                print(f"{one} is better than {other} with probability {probability:.3f}")

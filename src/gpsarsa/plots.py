@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Style = dict[str, Any]  # keyword arguments of an artist
 
-__all__ = ["calibration", "evidence", "growth", "learning_curve", "value_surface"]
+__all__ = ["calibration", "evidence", "growth", "initial_values", "learning_curve", "value_surface"]
 
 SIZE = (5.0, 3.6)  # inches; two of them stand side by side on the report's page
 INK, MUTED, FAINT = "#1f2933", "#5b6773", "#d9dee3"
@@ -42,7 +42,7 @@ ROLES = {
     "incumbent": ("incumbent", GREEN),
 }
 SURFACES = {
-    "value": ("Value of the greedy action", "expected discounted return", "viridis"),
+    "value": ("Value of {of}", "expected discounted return", "viridis"),
     "uncertainty": ("Uncertainty of that value", "posterior standard deviation", "magma"),
 }
 INTERVAL = 1.645  # standard deviations on either side of the mean that hold 90 % of a Gaussian
@@ -251,28 +251,49 @@ def _intervals(axes: Axes, x: Array, y: Array, std: Array, colour: str, label: s
     bars.lines[2][0].set_alpha(0.25)
 
 
+def initial_values(
+    mean: Array, low: Array, high: Array, value: float, interval: tuple[float, float]
+) -> Figure:
+    """Q at some initial states from the worst to the best, with their intervals, and the mean of all."""
+    figure, axes = _axes("Value of initial states", "expected discounted return")
+    order = np.argsort(mean, kind="stable")
+    place = np.arange(len(order))
+    ends = np.array([(mean - low)[order], (high - mean)[order]])
+    bars = axes.errorbar(place, mean[order], ends, fmt="o", color=BLUE, markersize=3.5, elinewidth=1)
+    bars.lines[0].set(markeredgewidth=0, label="an initial state")
+    bars.lines[2][0].set_alpha(0.35)
+    axes.axhspan(
+        *interval, color=ORANGE, alpha=0.25, linewidth=0, label="90 % interval of the policy's value"
+    )
+    axes.axhline(value, color=ORANGE, linewidth=1.5)
+    axes.set_xlabel("initial states, sorted", color=INK)
+    _legend(figure, axes)
+    return figure
+
+
 # -- what was learnt ------------------------------------------------------------------------------
 
 
-def value_surface(agent: Any, what: str = "value") -> Figure:
+def value_surface(agent: Any, what: str = "value", of: str = "the greedy action") -> Figure:
     """What the agent expects of its greedy action, over the observations it has visited.
 
     `what` is "value", the posterior mean, or "uncertainty", the posterior standard deviation. The two
     observation columns that matter most span the plane; the others stand at their median. A single
-    column gives a line, or bars where its values have no order; both show value and uncertainty.
+    column gives a line, or bars where its values have no order; both show value and uncertainty. `of` says
+    in the title whose value it is that `agent.values` gives.
     """
     check.one_of(what, "what", tuple(SURFACES))
     if agent.model is None or len(agent.visited) == 0:
         raise ValueError("agent has no model yet; train it before drawing its values")
     visited = np.asarray(agent.visited, dtype=np.float64)
     if visited.shape[1] > 1:
-        return _surface(agent, visited, what)
-    return _bars(agent, visited) if _unordered(agent)[0] else _line(agent, visited)
+        return _surface(agent, visited, what, of)
+    return _bars(agent, visited, of) if _unordered(agent)[0] else _line(agent, visited, of)
 
 
-def _line(agent: Any, visited: Array) -> Figure:
+def _line(agent: Any, visited: Array, of: str) -> Figure:
     """Value along the only observation column."""
-    figure, axes = _axes("Value of the greedy action", "expected discounted return")
+    figure, axes = _axes(f"Value of {of}", "expected discounted return")
     x = np.linspace(*_range(visited[:, 0]), 4 * CELLS)
     mean, std = agent.values(x[:, None])
     band: Style = {"color": BLUE, "alpha": 0.18, "linewidth": 0, "label": "90 % interval"}
@@ -287,9 +308,9 @@ def _line(agent: Any, visited: Array) -> Figure:
     return figure
 
 
-def _bars(agent: Any, visited: Array) -> Figure:
+def _bars(agent: Any, visited: Array, of: str) -> Figure:
     """Value of each value that the only, unordered, observation column has taken."""
-    figure, axes = _axes("Value of the greedy action", "expected discounted return")
+    figure, axes = _axes(f"Value of {of}", "expected discounted return")
     values = np.unique(visited[:, 0])
     mean, std = agent.values(values[:, None])
     place = np.arange(len(values))
@@ -304,10 +325,10 @@ def _bars(agent: Any, visited: Array) -> Figure:
     return figure
 
 
-def _surface(agent: Any, visited: Array, what: str) -> Figure:
+def _surface(agent: Any, visited: Array, what: str, of: str) -> Figure:
     """Value or uncertainty over the two columns that matter most."""
     title, unit, colours = SURFACES[what]
-    figure, axes = _axes(title, "")
+    figure, axes = _axes(title.format(of=of), "")
     across, up = _sides(agent, visited)
     mean, std = agent.values(_plane(agent, visited, across, up))
     heights = np.reshape(mean if what == "value" else std, (len(up.values), len(across.values)))

@@ -12,7 +12,7 @@ import base64
 import io
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpsarsa import plots
+from gpsarsa._validation import Array
 from gpsarsa._version import __version__
 from gpsarsa.runs import Run, RunError, read_all, write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["write_report"]
+__all__ = ["write_evaluation_report", "write_report"]
 
 PathLike = str | os.PathLike[str]
 FEW = 2000  # most points in a picture that is drawn by lines rather than pixels
@@ -55,12 +56,16 @@ def write_report(
     if path is None and len(given) > 1:
         raise RunError(f"{len(given)} folders have no place for one report; say which file to write (path)")
     target = Path(given[0]) / "report.html" if path is None else Path(path)
+    return _written(target, lambda: _page(runs, agent))
+
+
+def _written(target: Path, page: Callable[[], str]) -> Path:
     try:
-        page = _page(runs, agent)
+        text = page()
     except ImportError as error:
         raise RunError(f"{target} was not written: {error}") from None
     try:
-        write_text(target, page.encode(errors="replace").decode())  # JSON may hold half a character
+        write_text(target, text.encode(errors="replace").decode())  # JSON may hold half a character
     except OSError as error:
         raise RunError(f"{target} cannot be written: {error.strerror}") from None
     return target
@@ -363,6 +368,120 @@ def _episode_row(progress: dict[str, Any], i: int) -> list[str]:
         str(progress["role"][i]), expected,
         *(_number(progress[name][i]) for name in ("discounted", "pseudo_inputs")),
     ]  # fmt: skip
+
+
+# -- an evaluation --------------------------------------------------------------------------------
+
+
+def write_evaluation_report(result: Any, policy: Any, initial: Array, level: float) -> Path:
+    """Write the report of an evaluation from logs into its folder and return where it is.
+
+    Parameters
+    ----------
+    result : object with `folder`, `config`, `summary` and `model`
+        As `gpsarsa.evaluating.read` gives it.
+    policy : object with `model`, `observations`, `visited` and `values`
+        What `plots.value_surface` asks.
+    initial : (n, columns) array
+        Some initial inputs, for the picture of their values.
+    level : float
+        Of the intervals.
+    """
+    return _written(result.folder / "report.html", lambda: _evaluation_page(result, policy, initial, level))
+
+
+def _evaluation_page(result: Any, policy: Any, initial: Array, level: float) -> str:
+    name = result.folder.resolve().name
+    sections = [
+        _section("Where it begins", _initial_values(result.model, initial, level)),
+        _section("Value and uncertainty", _policy_surfaces(policy)),
+        _section("Settings", _evaluation_settings(result)),
+    ]
+    return PAGE.format(
+        title=escape(f"{name} – gpsarsa evaluation"), style=STYLE, header=_evaluation_header(result, name),
+        sections="\n".join(sections), version=escape(__version__),
+    )  # fmt: skip
+
+
+def _evaluation_header(result: Any, name: str) -> str:
+    """The table's size, and the policy's value in a big figure."""
+    found = result.summary
+    episodes = _number(found["clusters"]) if found["episodes_known"] else "unknown"
+    facts = [
+        ("Transitions", _number(found["transitions"])), ("Episodes", episodes),
+        ("Rows left out", _number(found["left_out"])),
+        ("Discount", _number(result.config["settings"]["gamma"])),
+        ("Time", _duration(found["seconds"])),
+    ]  # fmt: skip
+    listed = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts)
+    percent = f"{100 * found['level']:g} %"
+    mean, _, error = _plus_minus(found["mean"], found["standard_error"]).partition(" ± ")
+    figure = escape(mean) + (f"<small> ± {escape(error)}</small>" if error else "")
+    of = "initial states" if found["episodes_known"] else "all states: episodes are unknown"
+    return (
+        f'<div class="what"><p class="kicker">gpsarsa evaluation</p><h1>{escape(name)}</h1>'
+        f'<dl>{listed}</dl></div>\n<div class="result open"><p class="label">Value of the policy</p>'
+        f'<p class="figure">{figure}</p><p>Mean of the {escape(of)}; ± is the standard error, clustered by '
+        f'episode</p><p class="verdict">{percent} interval: {escape(_ends(found["interval"]))}</p>'
+        f"<p>The model’s own: {escape(_ends(found['posterior_interval']))}</p></div>"
+    )
+
+
+def _ends(interval: Sequence[float | None]) -> str:
+    """Both ends to the third digit of the interval's width."""
+    low, high = interval
+    if low is None or high is None:
+        return "unknown"
+    if not high > low:
+        return f"{_number(low)} to {_number(high)}"
+    digits = max(0, 2 - int(np.floor(np.log10(high - low))))
+    return f"{low:,.{digits}f} to {high:,.{digits}f}".translate(TYPESET)
+
+
+def _initial_values(model: Any, initial: Array, level: float) -> str:
+    if len(initial) == 0:
+        return _absent("No initial state was in the sample of the table.")
+    low, high = model.interval_at(initial, level)
+    caption = (
+        f"{len(initial)} initial states of the log, with the action the policy takes there, from the worst "
+        f"to the best. Bars are {100 * level:g} % intervals for their value, the line and its band the mean "
+        "value of all initial states."
+    )
+    figure = plots.initial_values(model.predict(initial), low, high, model.value, model.interval(level))
+    return _cards([_card(figure, caption, "Value of initial states")])
+
+
+def _policy_surfaces(policy: Any) -> str:
+    names = policy.observations.names
+    where = "over the two observation columns that matter most" if len(names) > 1 else f"for each {names[0]}"
+    rest = " Other columns stand at their median." if len(names) > 2 else ""
+    value = (
+        f"What the model expects of the policy, {where}, with the action that was logged nearest by, or the "
+        f"target policy’s.{rest}"
+    )
+    whose = "what the policy does"
+    cards = [_card(plots.value_surface(policy, of=whose), value, "Map of the value", pixels=True)]
+    if len(names) > 1:
+        caption = (
+            "The posterior’s standard deviation. Dark is well known; bright regions were seldom visited."
+        )
+        uncertainty = plots.value_surface(policy, "uncertainty", of=whose)
+        cards.append(_card(uncertainty, caption, "Map of the uncertainty", pixels=True))
+    return _cards(cards)
+
+
+def _evaluation_settings(result: Any) -> str:
+    found = result.summary
+    learnt = ("noise", "noise_variance", "pseudo_inputs", "kernel")
+    rows = [(name, _plain(value)) for name, value in result.config["settings"].items()]
+    rows += [(f"{name} (used)", _plain(found[name])) for name in learnt]
+    rows.append(
+        ("table", ", ".join(result.config["table"][:5]) + (" …" if len(result.config["table"]) > 5 else ""))
+    )
+    versions = [(name, _plain(value)) for name, value in result.config["versions"].items()]
+    left = _table(("Setting", "Value"), rows, "Settings of the evaluation")
+    right = _table(("Software", "Version"), versions, "Versions")
+    return f'<div class="pair"><div>{left}</div><div>{right}</div></div>'
 
 
 # -- words ----------------------------------------------------------------------------------------

@@ -12,17 +12,21 @@ and `progress.csv`, which grows line by line, may end in half a line that reader
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import math
 import os
+import platform
 import re
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +34,27 @@ from numpy.typing import NDArray
 from gpsarsa import _validation as check
 from gpsarsa.checkpoint import atomic
 
+if sys.platform != "win32":
+    import fcntl
+
 __all__ = ["COLUMNS", "ROLES", "Log", "Run", "RunError", "read", "read_all"]
-__all__ += ["read_config", "read_progress", "read_summary", "write_json", "write_text"]
+__all__ += [
+    "locked",
+    "read_config",
+    "read_json",
+    "read_progress",
+    "read_summary",
+    "versions",
+    "write_json",
+    "write_text",
+]
 
 CONFIG = "config.json"
 SUMMARY = "summary.json"
 PROGRESS = "progress.csv"
+LOCK = ".lock"
+EVALUATION = "evaluation"  # the `kind` in an evaluation's config.json
+SOFTWARE = ("gpsarsa", "numpy", "scipy", "numba", "gymnasium")
 
 COLUMNS = (
     "step", "episode", "return", "length", "terminated", "role", "predicted", "predicted_std", "discounted",
@@ -112,6 +131,35 @@ def _read_bytes(path: Path) -> bytes:
         raise RunError(f"{path} cannot be read: {error.strerror}") from None
 
 
+# -- one process at a time ------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def locked(folder: Path, does: str) -> Iterator[None]:
+    """Make the folder, and keep other processes from working in it; `does` says at what."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / LOCK, "a") as file:
+        if sys.platform != "win32":
+            _lock(file, folder, does)
+        yield
+
+
+def _lock(file: IO[str], folder: Path, does: str) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            print(
+                f"gpsarsa: {file.name} cannot be locked ({error.strerror}): do not use {folder} twice at a "
+                "time",
+                file=sys.stderr,
+            )
+            return
+        raise RunError(
+            f"another process {does} in {folder} and holds {file.name}; wait for it, or choose another --out"
+        ) from None
+
+
 # -- JSON -----------------------------------------------------------------------------------------
 
 
@@ -154,16 +202,20 @@ _SUMMARY: tuple[Shape, ...] = (
 
 def read_config(folder: Path) -> dict[str, Any]:
     """What config.json says."""
-    return _read_json(folder / CONFIG, _CONFIG)
+    if read_json(folder / CONFIG).get("kind") == EVALUATION:
+        raise RunError(
+            f"{folder} holds an evaluation, not a training run; its report is {folder}/report.html"
+        )
+    return read_json(folder / CONFIG, _CONFIG)
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:
     """What summary.json says; None where there is none yet."""
     path = folder / SUMMARY
-    return _read_json(path, _SUMMARY) if path.exists() else None
+    return read_json(path, _SUMMARY) if path.exists() else None
 
 
-def _read_json(path: Path, shapes: Sequence[Shape]) -> dict[str, Any]:
+def read_json(path: Path, shapes: Sequence[Shape] = ()) -> dict[str, Any]:
     """A JSON object with the keys it needs."""
     try:
         document = json.loads(_read_bytes(path).decode())
@@ -344,6 +396,11 @@ def write_text(path: PathLike, text: str) -> None:
 def write_json(path: PathLike, value: Any) -> None:
     """Write a JSON document atomically; NumPy's numbers and arrays count as Python's."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_plain) + "\n")
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of what results depend on."""
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in SOFTWARE}}
 
 
 def _plain(value: Any) -> Any:

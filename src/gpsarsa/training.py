@@ -15,19 +15,15 @@ replaced by a finished file. Errors that can be expected are RunErrors that say 
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
-import platform
 import shlex
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from difflib import get_close_matches
-from importlib import metadata
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import gymnasium as gym
 
@@ -42,15 +38,10 @@ from gpsarsa.control.environments import EnvironmentFault
 from gpsarsa.control.spaces import SpaceError
 from gpsarsa.runs import Log, Run, RunError
 
-if sys.platform != "win32":
-    import fcntl
-
 __all__ = ["load_agent", "make", "train"]
 
 STEPS, SEED = 10_000, 0
 OPTIONS = ("method", "budget", "memory", "warmup", "policy")  # of the agent, besides discount and seed
-SOFTWARE = ("gpsarsa", "numpy", "scipy", "numba", "gymnasium")
-LOCK = ".lock"
 
 Config = dict[str, Any]
 
@@ -108,7 +99,7 @@ def train(
         with closing(make(config["environment"]["id"], config["environment"]["arguments"])) as env:
             fresh = run.fresh_agent(env, config)
             extra = [_tensorboard(folder)] if tensorboard else []
-            with _locked(folder):
+            with runs.locked(folder, "trains"):
                 agent = run.agent(fresh, env, config, resume=resume)
                 if run.is_finished(agent, config):
                     say(f"{folder} is finished: {config['steps']} steps; more --steps extend it")
@@ -208,7 +199,7 @@ class _Settlement:
             "agent": {
                 name: self._one(name, given.get(name), before["agent"].get(name), None) for name in OPTIONS
             },
-            "versions": before.get("versions") or _versions(),
+            "versions": before.get("versions") or runs.versions(),
         }
 
     def _one(self, name: str, given: Any, before: Any, default: Any) -> Any:
@@ -263,33 +254,7 @@ def _short(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version(), **{name: metadata.version(name) for name in SOFTWARE}}
-
-
 # -- the folder -----------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Make the folder, and keep other processes from training in it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / LOCK, "a") as file:
-        if sys.platform != "win32":
-            _lock(file, folder)
-        yield
-
-
-def _lock(file: IO[str], folder: Path) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-            say(f"{file.name} cannot be locked ({error.strerror}): do not train twice in {folder} at a time")
-            return
-        raise RunError(
-            f"another process trains in {folder} and holds {file.name}; wait for it, or choose another --out"
-        ) from None
 
 
 class _Saving(CheckpointCallback):
@@ -428,7 +393,7 @@ class _Training:
                 )
 
     def _compare_versions(self, config: Config) -> None:
-        now, before = _versions(), config["versions"]
+        now, before = runs.versions(), config["versions"]
         other = [
             f"{name} {before[name]} (now {now[name]})"
             for name in now

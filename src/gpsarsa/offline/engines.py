@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -18,8 +19,10 @@ from typing import Any, Protocol
 
 from threadpoolctl import threadpool_limits
 
+from gpsarsa import _validation as check
 from gpsarsa import checkpoint
 from gpsarsa.checkpoint import CheckpointError
+from gpsarsa.offline.datasets import DatasetError
 from gpsarsa.offline.sums import Block
 
 __all__ = ["Engine", "EngineError", "Local", "Progressed", "Ray", "Work", "engine"]
@@ -28,6 +31,8 @@ Read = Callable[[Any], Iterable[Block]]  # from a partition to its blocks
 Progressed = Callable[[int], None]  # is told of every partition done, by its number
 
 SUM_AT_ONCE = 8  # sums that one task of the tree adds up
+TRIES = 3  # of a task whose worker is lost, after the first
+PATIENCE = 5.0  # seconds that a cluster may take to answer
 
 
 class EngineError(RuntimeError):
@@ -73,7 +78,12 @@ def over(task: Any, partition: Any, read: Read, path: Path | None) -> Any:
     """The sum of one partition, from its file or computed and kept there."""
     found = kept(task, path)
     if found is None:
-        found = task.over(read(partition))
+        try:
+            found = task.over(read(partition))
+        except (ValueError, ArithmeticError) as error:
+            if type(error) not in (ValueError, ArithmeticError):
+                raise
+            raise DatasetError(f"{partition.file}: {error}") from error
         if path is not None:
             checkpoint.write(path, found.state(), {})
     return found
@@ -121,7 +131,8 @@ class Local:
 class Ray:
     """Pure tasks on a Ray cluster, summed in a tree, tried again where a worker is lost.
 
-    `address` is that of a cluster; None starts Ray on this machine, or joins the one of RAY_ADDRESS.
+    `address` is that of a cluster; None starts Ray on this machine, or joins the one of RAY_ADDRESS. The
+    files and the `work` folder must be found under the same names on all machines.
     """
 
     def __init__(self, address: str | None = None, workers: int | None = None) -> None:
@@ -129,36 +140,48 @@ class Ray:
 
     def run(self, task: Any, partitions: Sequence[Any], read: Read, *, work: Work, done: Progressed) -> Any:
         ray = self._started()
-        one = ray.remote(max_retries=3, num_cpus=1)(_over_alone)
-        several = ray.remote(max_retries=3, num_cpus=1)(_added)
-        shared = ray.put((task, read))
-        limit = 4 * int(ray.cluster_resources().get("CPU", 1))
-        leaves: list[Any] = []
-        pending: list[Any] = []
-        finished = 0
         try:
-            for partition in partitions:
-                path = work.path(partition)
-                reference = one.remote(shared, partition, None if path is None else str(path.resolve()))
-                leaves.append(reference)
-                pending.append(reference)
-                if len(pending) >= limit:
-                    ready, pending = ray.wait(pending, num_returns=1, fetch_local=False)
-                    finished += len(ready)
-                    done(finished - 1)
-            while pending:
-                ready, pending = ray.wait(pending, num_returns=1, fetch_local=False)
-                finished += len(ready)
-                done(finished - 1)
-            while len(leaves) > 1:
-                leaves = [
-                    several.remote(shared, *leaves[lo : lo + SUM_AT_ONCE])
-                    for lo in range(0, len(leaves), SUM_AT_ONCE)
-                ]
-            arrays = ray.get(leaves[0]) if leaves else task.empty().state()
+            return self._sum(ray, task, partitions, read, work, done)
         except ray.exceptions.RayTaskError as error:
-            raise error.as_instanceof_cause() from None
-        return task.restored(arrays)
+            reason = str(error.cause or error).split("\n")[0]
+            raise EngineError(
+                f"a Ray worker could not begin: {reason}; what kernel and policy are made of must be "
+                "installed on all machines"
+            ) from error
+        except ray.exceptions.RayError as error:
+            raise EngineError(
+                f"Ray gave up after {TRIES} tries ({type(error).__name__}: {error}); look at the cluster's "
+                "memory and logs, or use engine='local'"
+            ) from error
+
+    def _sum(
+        self, ray: Any, task: Any, partitions: Sequence[Any], read: Read, work: Work, done: Progressed
+    ) -> Any:
+        """The driver sees a word from each partition, so that the first error ends the pass; the sums
+        themselves stay with the workers."""
+        one = ray.remote(max_retries=TRIES, num_cpus=1, num_returns=2)(_over_alone)
+        shared = ray.put((task, read))
+        tree = _Tree(ray.remote(max_retries=TRIES, num_cpus=1)(_added), shared)
+        limit, pending, finished = self._at_once(ray), list[Any](), 0
+        for submitted, partition in enumerate(partitions, start=1):
+            path = work.path(partition)
+            word, state = one.remote(shared, partition, None if path is None else str(path.resolve()))
+            tree.add(state)
+            del state  # a sum is let go once it is part of a larger one
+            pending.append(word)
+            while len(pending) >= limit or (pending and submitted == len(partitions)):
+                ready, pending = ray.wait(pending, num_returns=1)
+                if (error := ray.get(ready[0])) is not None:
+                    raise error
+                done(finished)
+                finished += 1
+        root = tree.root()
+        return task.empty() if root is None else task.restored(ray.get(root))
+
+    def _at_once(self, ray: Any) -> int:
+        """Tasks under way at a time: enough to keep every core busy, or as many as were asked for."""
+        cores = max(int(ray.cluster_resources().get("CPU", 1)), 1)
+        return self.workers if self.workers is not None and self.workers < cores else 4 * cores
 
     def _started(self) -> Any:
         try:
@@ -169,29 +192,77 @@ class Ray:
             ) from error
         if not ray.is_initialized():
             options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
-            if self.address is None and "RAY_ADDRESS" not in os.environ:
+            address = self.address or os.environ.get("RAY_ADDRESS")
+            if address is None:
                 options |= {"num_cpus": self.workers, "include_dashboard": False}
+            else:
+                _knock(address)
             try:
                 ray.init(self.address, **options)
             except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
-                raise EngineError(
-                    f"Ray cannot be reached at {self.address or 'this machine'}: {error}; check the address, "
-                    "or use engine='local'"
-                ) from error
+                raise _unreachable(address or "this machine", str(error)) from error
         return ray
 
 
-def _over_alone(shared: Any, partition: Any, path: str | None) -> dict[str, Any]:
-    """In a worker: the state of one partition's sum."""
+class _Tree:
+    """References to sums, `SUM_AT_ONCE` of which become one as soon as they are there.
+
+    Who is added to whom depends on the partitions' order alone.
+    """
+
+    def __init__(self, several: Any, shared: Any) -> None:
+        self._several, self._shared = several, shared
+        self._levels: list[list[Any]] = []
+
+    def add(self, reference: Any, level: int = 0) -> None:
+        if level == len(self._levels):
+            self._levels.append([])
+        self._levels[level].append(reference)
+        if len(self._levels[level]) == SUM_AT_ONCE:
+            together, self._levels[level] = self._levels[level], []
+            self.add(self._several.remote(self._shared, *together), level + 1)
+
+    def root(self) -> Any:
+        """The sum of all; None where there were none."""
+        left = [reference for level in self._levels for reference in level]
+        return self._several.remote(self._shared, *left) if len(left) > 1 else (left or [None])[0]
+
+
+def _knock(address: str) -> None:
+    """EngineError where nobody listens: Ray itself would try for a minute, and may end the process."""
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if not colon or not port.isdecimal():
+        if address in ("auto", "local"):
+            return
+        raise EngineError(
+            f"Ray's address {address!r} makes no sense; expected HOST:PORT, ray://HOST:PORT or auto"
+        )
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE):
+            return
+    except (OSError, OverflowError) as error:
+        raise _unreachable(address, str(error)) from error
+
+
+def _unreachable(where: str, why: str) -> EngineError:
+    return EngineError(f"Ray cannot be reached at {where}: {why}; check the address, or use engine='local'")
+
+
+def _over_alone(shared: Any, partition: Any, path: str | None) -> tuple[Exception | None, dict[str, Any]]:
+    """In a worker: what went wrong, for the driver to raise, and the state of one partition's sum."""
     task, read = shared
-    with threadpool_limits(1, user_api="blas"):
-        state: dict[str, Any] = over(task, partition, read, None if path is None else Path(path)).state()
-    return state
+    try:
+        with threadpool_limits(1, user_api="blas"):
+            return None, over(task, partition, read, None if path is None else Path(path)).state()
+    except Exception as error:
+        return error, {}
 
 
 def _added(shared: Any, *states: dict[str, Any]) -> dict[str, Any]:
     """In a worker: the state of a sum of sums."""
     task, _ = shared
+    if not all(states):
+        return {}  # the driver knows already
     total = task.restored(states[0])
     for state in states[1:]:
         total = total + task.restored(state)
@@ -201,10 +272,13 @@ def _added(shared: Any, *states: dict[str, Any]) -> dict[str, Any]:
 
 def engine(name: Any, *, address: str | None = None, workers: int | None = None) -> Engine:
     """The engine of that name; an object with `run` is one already."""
-    if name == "local":
-        return Local(workers)
-    if name == "ray":
-        return Ray(address, workers)
+    if workers is not None and check.count(workers, "workers") == 0:
+        raise ValueError("workers = 0; expected 1 or more, or None for as many as there are cores")
+    if address is not None and name != "ray":
+        raise ValueError(f"address = {address!r} is for engine='ray'; leave it out, or set the engine")
+    if isinstance(name, str):
+        chosen = check.one_of(name, "engine", ("local", "ray"))
+        return Local(workers) if chosen == "local" else Ray(address, workers)
     if hasattr(name, "run"):
         return name
-    raise ValueError(f"engine = {name!r}; expected 'local' or 'ray'")
+    raise ValueError(f"engine = {name!r}; expected 'local', 'ray' or an object with run")

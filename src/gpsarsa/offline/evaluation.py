@@ -50,6 +50,7 @@ SAMPLE = 4_000  # transitions on which pseudo-inputs and hyperparameters are cho
 LEARN_WITH, LEARN_STEPS = 100, 40  # pseudo-inputs and iterations of the evidence
 NOVEL = 1e-6  # pseudo-inputs leave none of which less than this share of the variance is new
 UNIT_LENGTHSCALE = 0.5  # of a column's range, at first
+LARGEST = 1e100  # reward, whose square and sums must be finite
 ROUNDS = 3  # of regression and evidence, off-policy
 
 
@@ -241,6 +242,9 @@ class _Evaluator:
                 f"none of {block.left_out} rows looked at can be used: all are truncated and have no next "
                 "action; log it, or give a target policy"
             )
+        largest = t.rewards[np.argmax(np.abs(t.rewards))]
+        if abs(largest) > LARGEST:
+            raise DatasetError(f"the reward {largest} is too large for double precision; rescale the rewards")
         if not fixed_point and not correlated and self._looks_stochastic(t):
             warnings.warn(
                 "the logged transitions look stochastic, where iid noise is biased however much data there "

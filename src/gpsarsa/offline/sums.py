@@ -17,7 +17,8 @@ transitions, and would have begun elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, Self
@@ -26,10 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpsarsa._linalg import product, transposed_product
+from gpsarsa._step import explain
 from gpsarsa._validation import Array
 from gpsarsa.basis import Basis
 from gpsarsa.kernels import KernelLike
-from gpsarsa.statistics import FixedPoint, Likelihood, Statistics
+from gpsarsa.statistics import FixedPoint, Likelihood, Refused, Statistics
 from gpsarsa.transitions import Transitions
 
 __all__ = ["Block", "First", "Second", "Sums", "Spread", "Totals"]
@@ -49,6 +51,8 @@ class Block(Protocol):
     @property
     def target_first(self) -> Array | None: ...
     @property
+    def first_row(self) -> int: ...
+    @property
     def left_out(self) -> int: ...
 
 
@@ -67,6 +71,16 @@ def initial_inputs(block: Block) -> tuple[Array, NDArray[np.intp]]:
     if block.target_first is not None and not unknown:
         return block.target_first, rows
     return np.ascontiguousarray(block.transitions._arrays[0][rows]), rows
+
+
+@contextlib.contextmanager
+def explained(block: Block, first: int = 0) -> Iterator[None]:
+    """Says which row of the table was refused, and why; `first` is the first row in hand."""
+    try:
+        yield
+    except Refused as refused:
+        row, t = first + refused.row, block.transitions
+        explain(refused.answer, f"[{block.first_row + row}]", {"reward": t.rewards[row]})
 
 
 @dataclass(frozen=True)
@@ -111,7 +125,8 @@ class Totals:
 
     def add(self, task: First, block: Block) -> None:
         basis, t = task.basis, block.transitions
-        self.statistics.accumulate(basis, t, task.likelihood)
+        with explained(block):
+            self.statistics.accumulate(basis, t, task.likelihood)
         X, rows = initial_inputs(block)
         if len(rows):
             self.initial += basis.whiten(basis.kernel_rows(X)).sum(axis=0)
@@ -163,16 +178,21 @@ class Second:
         clusters = _Clusters(self, spread)
         for block in blocks:
             t = block.transitions
-            if len(t) == 0:
-                continue
-            scores = running.scores(basis, t, task.likelihood, self.mean)
-            begin = np.zeros(len(t))  # ψ(x₀)ᵀm − v̄ where an episode begins
-            X, rows = initial_inputs(block)
-            if len(rows):
-                begin[rows] = product(basis.whiten(basis.kernel_rows(X)), self.mean) - self.value
-            clusters.add(scores, begin, block.episodes)
+            begin = self._begin(block)
+            for rows in basis.blocks(len(t)):  # so that scores stay in the cache
+                with explained(block, rows.start):
+                    scores = running.scores(basis, t[rows], task.likelihood, self.mean)
+                clusters.add(scores, begin[rows], block.episodes[rows])
         clusters.close()
         return spread
+
+    def _begin(self, block: Block) -> Array:
+        """ψ(x₀)ᵀm − v̄ where an episode begins, else 0."""
+        basis, begin = self.first.basis, np.zeros(len(block.transitions))
+        X, rows = initial_inputs(block)
+        if len(rows):
+            begin[rows] = product(basis.whiten(basis.kernel_rows(X)), self.mean) - self.value
+        return begin
 
     def restored(self, arrays: Arrays) -> Spread:
         return Spread.restored(arrays)

@@ -1,0 +1,446 @@
+"""`gpsarsa evaluate` and `gpsarsa compare`: what they print, keep and refuse, and how they go on."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tables
+
+from gpsarsa import checkpoint, cli, evaluating, runs
+from gpsarsa.offline import Evaluation
+from gpsarsa.offline.evaluation import Reader
+from gpsarsa.offline.recording import write_table
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+FILES = 5
+LENGTHS = [7, 12, 5, 30, 9, 16]
+BRIEF = ["--gamma", "0.9", "--pseudo-inputs", "12", "--quiet"]
+
+
+@pytest.fixture
+def run(capsys):
+    """Call a command; its exit code and what it printed."""
+
+    def call(*arguments):
+        capsys.readouterr()
+        code = cli.main([str(argument) for argument in arguments])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def refused(run):
+    """Call a command that fails as expected; its message."""
+
+    def call(*arguments):
+        code, out, messages = run(*arguments)
+        assert code == 2
+        assert out == ""
+        *_, last = messages.rstrip("\n").split("\n")
+        assert last.startswith("gpsarsa: ")
+        assert "Traceback" not in messages
+        return last
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory):
+    """A folder of several files, each a partition."""
+    folder = tmp_path_factory.mktemp("logs")
+    for number in range(FILES):
+        write_table(folder / f"{number}.parquet", **tables.columns(LENGTHS, seed=number))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def kept(logs, tmp_path_factory):
+    """A finished evaluation with its report."""
+    folder = tmp_path_factory.mktemp("kept") / "evaluation"
+    assert cli.main(["evaluate", str(logs), *BRIEF, "--out", str(folder)]) == 0
+    return folder
+
+
+def read_counted(monkeypatch):
+    """The partitions that are read from now on."""
+    read, original = [], Reader.__call__
+
+    def counted(self, partition):
+        read.append(partition.index)
+        return original(self, partition)
+
+    monkeypatch.setattr(Reader, "__call__", counted)
+    return read
+
+
+# ── results ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_it_prints_the_value_with_its_intervals(run, logs):
+    code, out, messages = run("evaluate", logs, *BRIEF)
+    assert code == 0
+    assert messages == ""
+    value, interval, own, counts = out.rstrip("\n").split("\n")
+    assert re.fullmatch(r"value: -?\d+\.\d+ ± \d+\.\d+, mean of 30 initial states", value)
+    number = r"-?\d+\.?\d*"
+    assert re.fullmatch(rf"90 % interval: {number} to {number} \(clustered by episode\)", interval)
+    assert re.fullmatch(rf"the model's own: {number} to {number}", own)
+    assert counts == f"{FILES * sum(LENGTHS)} transitions of 30 episodes; 0 rows left out"
+
+
+def test_a_folder_holds_the_evaluation(kept):
+    names = {path.name for path in kept.iterdir() if not path.name.startswith(".")}
+    assert names == {"model.safetensors", "config.json", "summary.json", "report.html"}
+    model = Evaluation.load(kept / "model.safetensors")
+    config, summary = (json.loads((kept / name).read_text()) for name in ("config.json", "summary.json"))
+    assert config["kind"] == "evaluation"
+    assert config["settings"]["gamma"] == 0.9
+    assert len(config["table"]) == FILES
+    assert summary["mean"] == model.value
+    assert summary["interval"] == list(model.interval(0.9))
+    assert summary["posterior_interval"] == list(model.interval(0.9, "posterior"))
+    assert summary["transitions"] == summary["rows"] == FILES * sum(LENGTHS)
+
+
+def test_the_report_is_a_page_of_its_own(kept):
+    page = (kept / "report.html").read_text()
+    assert page.count("<figure>") == 3
+    assert "Value of the policy" in page
+    assert "Map of the uncertainty" in page
+    assert not re.search(r'(src|href)="(?!data:)', page)
+
+
+def test_files_one_by_one_are_the_folder(run, logs):
+    one = run("evaluate", logs, *BRIEF)
+    assert run("evaluate", *sorted(logs.iterdir()), *BRIEF) == one
+    assert run("evaluate", logs / "*.parquet", *BRIEF) == one
+
+
+def test_rows_left_out_are_counted(run, tmp_path):
+    table = tables.columns(LENGTHS)
+    table["next_action"] = np.ma.masked_array(table["next_action"], table["truncated"])
+    write_table(tmp_path / "cut.parquet", **table)
+    assert (
+        "; 3 rows left out (truncated, without a next action)"
+        in run("evaluate", tmp_path / "cut.parquet", *BRIEF)[1]
+    )
+
+
+@pytest.mark.filterwarnings("default")
+def test_without_episodes_it_says_so(run, tmp_path):
+    write_table(tmp_path / "loose.parquet", **tables.columns([40] * 5, chains=False))
+    code, out, messages = run("evaluate", tmp_path / "loose.parquet", *BRIEF, "--out", tmp_path / "kept")
+    assert code == 0
+    assert "mean of all 200 states, for episodes are unknown" in out
+    assert "(clustered by row)" in out
+    assert messages.startswith("gpsarsa: warning: the logged transitions look stochastic")
+
+
+def test_one_column_and_one_state_have_reports_too(run, tmp_path):
+    table = tables.columns(LENGTHS)
+    for name in ("observation", "next_observation"):
+        table[name] = table[name][:, 0]
+    write_table(tmp_path / "one.parquet", **table)
+    assert run("evaluate", tmp_path / "one.parquet", *BRIEF, "--out", tmp_path / "one")[0] == 0
+    assert (tmp_path / "one" / "report.html").read_text().count("<figure>") == 2
+
+
+def test_no_report_on_request(run, logs, tmp_path):
+    code, out, _ = run("evaluate", logs, *BRIEF, "--out", tmp_path / "kept", "--no-report")
+    assert code == 0
+    assert not (tmp_path / "kept" / "report.html").exists()
+    assert out.rstrip("\n").endswith(f"evaluation: {tmp_path / 'kept'}")
+
+
+def test_progress_goes_to_standard_error(run, logs):
+    code, out, messages = run("evaluate", logs, *BRIEF[:-1])
+    assert code == 0
+    assert "rows/s" in messages
+    assert "rows/s" not in out
+
+
+# ── a target policy ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run and a log of its environment."""
+    from gpsarsa.offline import record
+
+    folder = tmp_path_factory.mktemp("trained")
+    brief = ["--quiet", "--no-report", "--evaluate-episodes", "1"]
+    assert cli.main(["train", "CartPole-v1", "--steps", "150", "--out", str(folder / "run"), *brief]) == 0
+    record("CartPole-v1", None, folder / "random.parquet", episodes=15, seed=0)
+    return folder
+
+
+def test_the_policy_of_a_run_is_evaluated(run, trained, tmp_path):
+    log = trained / "random.parquet"
+    how = ["--gamma", "0.9", "--pseudo-inputs", "20", "--quiet"]
+    code, out, _ = run(
+        "evaluate", log, *how, "--target-policy", trained / "run", "--out", tmp_path / "a", "--no-report"
+    )
+    assert code == 0
+    file = trained / "run" / "agent.safetensors"
+    assert run("evaluate", log, *how, "--target-policy", file)[1] in out
+    assert run("evaluate", log, *how)[1] not in out
+
+
+def test_a_target_policy_has_a_report(run, trained, tmp_path):
+    code, *_ = run(
+        "evaluate", trained / "random.parquet", "--gamma", "0.9", "--pseudo-inputs", "20", "--quiet",
+        "--target-policy", trained / "run", "--out", tmp_path / "a",
+    )  # fmt: skip
+    assert code == 0
+    assert (tmp_path / "a" / "report.html").exists()
+
+
+def test_target_policies_that_cannot_be_asked(refused, logs, trained, tmp_path):
+    assert "does not exist" in refused("evaluate", logs, *BRIEF, "--target-policy", tmp_path / "nowhere")
+    assert "observations of 4 numbers; the table's have 2" in refused(
+        "evaluate", logs, *BRIEF, "--target-policy", trained / "run"
+    )
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "holds no agent" in refused("evaluate", logs, *BRIEF, "--target-policy", empty)
+    (tmp_path / "text").write_text("hello")
+    assert "damaged or not a checkpoint" in refused(
+        "evaluate", logs, *BRIEF, "--target-policy", tmp_path / "text"
+    )
+
+
+# ── going on ─────────────────────────────────────────────────────────────────────────────────────────
+
+DYING = """
+import os, signal, sys
+from gpsarsa import checkpoint, cli
+write, left = checkpoint.write, [int(sys.argv[1])]
+
+def dying(path, arrays, content):
+    write(path, arrays, content)
+    left[0] -= 1
+    if left[0] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+checkpoint.write = dying
+cli.main(sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize("after", [2, FILES + 3])
+def test_a_killed_evaluation_goes_on(run, logs, kept, tmp_path, monkeypatch, after):
+    out = tmp_path / "kept"
+    arguments = ["evaluate", str(logs), *BRIEF, "--out", str(out), "--workers", "1"]
+    died = subprocess.run([sys.executable, "-c", DYING, str(after), *arguments], capture_output=True)
+    assert died.returncode == -signal.SIGKILL
+    assert not (out / "summary.json").exists()
+    assert len(list((out / "partial").glob("*.safetensors"))) == after
+    read = read_counted(monkeypatch)
+    code, printed, _ = run(*arguments, "--resume")
+    assert code == 0
+    assert len(read) == 2 * FILES - after
+    assert not (out / "partial").exists()
+    assert json.loads((out / "summary.json").read_text())["mean"] == evaluating.read(kept).summary["mean"]
+    assert printed.startswith("value: ")
+
+
+def test_a_finished_evaluation_is_read_not_repeated(run, logs, kept, monkeypatch):
+    read = read_counted(monkeypatch)
+    code, out, messages = run("evaluate", logs, *BRIEF, "--out", kept, "--resume")
+    assert code == 0
+    assert read == []
+    assert "is finished" in messages
+    assert f"evaluation: {kept}" in out
+
+
+def test_resume_where_nothing_is_begins(run, logs, tmp_path):
+    out = tmp_path / "new"
+    assert run("evaluate", logs, *BRIEF, "--out", out, "--resume", "--no-report")[0] == 0
+    assert (out / "summary.json").exists()
+
+
+def test_other_settings_are_not_taken_up(refused, logs, kept):
+    again = ["evaluate", logs, "--quiet", "--out", kept, "--resume", "--pseudo-inputs", "12"]
+    assert "was begun with gamma 0.9, not 0.8" in refused(*again, "--gamma", "0.8")
+    assert "was begun with seed 0, not 4" in refused(*again, "--gamma", "0.9", "--seed", "4")
+    assert "was begun with other files" in refused(
+        "evaluate", logs / "0.parquet", *BRIEF, "--out", kept, "--resume"
+    )
+
+
+def test_folders_of_another_kind_are_refused(refused, logs, kept, trained, tmp_path):
+    again = ["evaluate", logs, *BRIEF, "--out"]
+    assert "holds an evaluation already: --resume to go on" in refused(*again, kept)
+    assert "holds something else" in refused(*again, trained / "run")
+    assert "holds something else" in refused(*again, logs, "--resume")
+    (tmp_path / "file").write_text("")
+    assert "is a file, not a folder" in refused(*again, tmp_path / "file")
+    assert not (logs / "config.json").exists()
+
+
+def test_one_at_a_time(refused, logs, tmp_path):
+    with runs.locked(tmp_path, "evaluates"):
+        assert "another process evaluates in" in refused("evaluate", logs, *BRIEF, "--out", tmp_path)
+
+
+# ── what goes wrong ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def bad(tmp_path):
+    """A table with columns changed."""
+
+    def make(**changes):
+        table = pa.table({name: c.tolist() for name, c in tables.columns(LENGTHS).items()})
+        for name, change in changes.items():
+            at = table.column_names.index(name)
+            if change is None:
+                table = table.remove_column(at)
+            elif isinstance(change, str):
+                table = table.rename_columns([change if n == name else n for n in table.column_names])
+            else:
+                table = table.set_column(at, name, pa.array(change))
+        pq.write_table(table, tmp_path / "bad.parquet")
+        return tmp_path / "bad.parquet"
+
+    return make
+
+
+def test_tables_that_cannot_be_used(refused, bad, tmp_path):
+    assert "reward" in refused("evaluate", bad(reward=None), *BRIEF)
+    assert "terminatd" in refused("evaluate", bad(terminated="terminatd"), *BRIEF)
+    rewards = tables.columns(LENGTHS)["reward"].tolist()
+    rewards[17] = float("nan")
+    message = refused("evaluate", bad(reward=rewards), *BRIEF)
+    assert "bad.parquet, row 17: reward = nan; expected a finite number" in message
+    rewards[17] = 1e200
+    assert "the reward 1e+200 is too large" in refused("evaluate", bad(reward=rewards), *BRIEF)
+    path = bad()
+    path.write_bytes(path.read_bytes()[:-100])
+    assert "damaged, incomplete or no Parquet file" in refused("evaluate", path, *BRIEF)
+    path.write_bytes(b"")
+    assert "damaged, incomplete or no Parquet file" in refused("evaluate", path, *BRIEF)
+    pq.write_table(pq.read_table(bad()).slice(0, 0), tmp_path / "none.parquet")
+    assert "has no rows" in refused("evaluate", tmp_path / "none.parquet", *BRIEF)
+    assert "does not exist" in refused("evaluate", tmp_path / "nowhere.parquet", *BRIEF)
+    loose = bad(step=None, episode=None)
+    assert "no columns episode and step" in refused("evaluate", loose, *BRIEF, "--noise", "correlated")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(refused, bad):
+    path = bad()
+    path.chmod(0)
+    assert "no permission to read it" in refused("evaluate", path, *BRIEF)
+
+
+def test_a_file_that_may_not_be_opened(refused, bad, monkeypatch):
+    def forbidden(*arguments, **options):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    path = bad()
+    monkeypatch.setattr(pq, "ParquetFile", forbidden)
+    assert "no permission to read it" in refused("evaluate", path, *BRIEF)
+
+
+def test_a_full_disk_keeps_what_was_finished(refused, run, logs, tmp_path, monkeypatch):
+    write, out = checkpoint.write, tmp_path / "kept"
+    left = [3]
+
+    def full(path, arrays, content):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, arrays, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write", full)
+        message = refused("evaluate", logs, *BRIEF, "--out", out, "--workers", "1")
+    assert "No space left on device; what was finished is kept: --resume goes on" in message
+    read = read_counted(monkeypatch)
+    assert run("evaluate", logs, *BRIEF, "--out", out, "--resume", "--no-report")[0] == 0
+    assert len(read) == 2 * FILES - 3
+
+
+def test_a_folder_that_cannot_be_made(refused, logs, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "cannot be written: Not a directory" in refused(
+        "evaluate", logs, *BRIEF, "--out", tmp_path / "file" / "kept"
+    )
+
+
+def test_ray_that_is_missing_or_silent(refused, logs, monkeypatch):
+    pytest.importorskip("ray")
+    ray = [*BRIEF, "--engine", "ray"]
+    assert "Ray cannot be reached at 127.0.0.1:1" in refused(
+        "evaluate", logs, *ray, "--address", "127.0.0.1:1"
+    )
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert "Ray is not installed" in refused("evaluate", logs, *ray)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--pseudo-inputs", "5"], "the following arguments are required: --gamma"),
+        (["--gamma", "2"], "'2' is not a number in [0, 1]"),
+        (["--gamma", "0.9", "--pseudo-inputs", "0"], "'0' is not a whole number, 1 or more"),
+        (["--gamma", "0.9", "--engine", "spark"], "invalid choice: 'spark'"),
+        (["--gamma", "0.9", "--prior-mean", "inf"], "'inf' is not a finite number"),
+        (["--gamma", "0.9", "--address", "host:1"], "--address is for --engine ray"),
+        (["--gamma", "0.9", "--resume"], "--resume needs --out"),
+        (["minari:a/b-v0", "--gamma", "0.9"], "a Minari dataset is evaluated alone"),
+    ],
+)
+def test_command_lines_that_make_no_sense(refused, logs, arguments, message):
+    assert message in refused("evaluate", logs, *arguments)
+
+
+# ── comparison ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_evaluations_are_compared(run, kept, tmp_path):
+    table = tables.columns(LENGTHS, seed=9)
+    table["reward"] += 1.0
+    write_table(tmp_path / "better.parquet", **table)
+    better = tmp_path / "better"
+    assert run("evaluate", tmp_path / "better.parquet", *BRIEF, "--out", better, "--no-report")[0] == 0
+    code, out, messages = run("compare", kept, better)
+    assert code == 0
+    assert messages == ""
+    first, second, verdict = out.rstrip("\n").split("\n")
+    assert first.startswith(str(better))
+    assert second.startswith(str(kept))
+    assert "90 % interval" in first
+    assert re.fullmatch(rf"{better} is better than {kept} with probability (0\.\d+|1\.000)", verdict)
+
+
+def test_comparisons_that_make_no_sense(refused, run, kept, logs, trained, tmp_path):
+    assert "nothing to be compared with" in refused("compare", kept)
+    assert "nothing to be compared with" in refused("compare", kept, f"{kept}/")
+    assert "does not exist" in refused("compare", kept, tmp_path / "nowhere")
+    assert "holds no evaluation" in refused("compare", kept, trained / "run")
+    other = tmp_path / "other"
+    how = ["--gamma", "0.5", "--pseudo-inputs", "5", "--quiet", "--no-report"]
+    assert run("evaluate", logs, *how, "--out", other)[0] == 0
+    assert "different discounts do not compare" in refused("compare", kept, other)
+    (other / "model.safetensors").write_bytes(b"nonsense")
+    assert "damaged" in refused("compare", kept, other)
+    (other / "summary.json").unlink()
+    assert "is not finished" in refused("compare", kept, other)
+
+
+def test_an_evaluation_is_no_run(refused, kept):
+    assert "holds an evaluation, not a training run" in refused("report", kept)
+    assert "holds an evaluation, not a training run" in refused("play", kept)

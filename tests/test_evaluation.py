@@ -1,0 +1,270 @@
+"""Evaluating a policy from logs: values, intervals, files, comparison, warnings and refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tables
+
+from gpsarsa import CheckpointError, SparseGPSarsa, kernels, offline
+from gpsarsa.offline import DatasetError, Evaluation, compare, evaluate, open_dataset
+from gpsarsa.offline.recording import write_table
+
+LENGTHS = [7, 1, 12, 5, 30, 2, 9, 16, 4, 11] * 3
+QUANTILES = {0.5: 0.6744897501960817, 0.9: 1.6448536269514722, 0.99: 2.5758293035489004}
+
+
+def given_model(**more):
+    return {
+        "gamma": tables.GAMMA, "kernel": tables.KERNEL, "noise_variance": tables.NOISE,
+        "pseudo_inputs": tables.pseudo_inputs(), **more,
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    path = tmp_path_factory.mktemp("evaluation") / "logs.parquet"
+    write_table(path, **tables.columns(LENGTHS), rows_per_group=50)
+    return path
+
+
+@pytest.fixture(scope="module")
+def found(table):
+    return evaluate(table, **given_model())
+
+
+# ── what it says ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_value_is_the_mean_over_initial_states(found):
+    table = tables.columns(LENGTHS)
+    x = tables.transitions(table).inputs[table["step"] == 0]
+    mean, covariance = found.predict(x, return_cov=True)
+    assert found.value == pytest.approx(mean.mean(), rel=1e-10)
+    assert found.summary.initial_states == found.summary.clusters == len(LENGTHS)
+    assert found.summary.transitions == sum(LENGTHS)
+    assert found.summary.left_out == 0
+    assert 0 < found.summary.posterior_std <= np.sqrt(covariance.mean())
+    assert found.gamma == tables.GAMMA
+
+
+def test_without_episodes_all_states_count(tmp_path):
+    table = tables.columns(LENGTHS, chains=False)
+    write_table(tmp_path / "loose.parquet", **table)
+    with pytest.warns(UserWarning, match="look stochastic"):
+        found = evaluate(tmp_path / "loose.parquet", **given_model())
+    assert found.noise == "iid"
+    assert found.value == pytest.approx(found.predict(tables.transitions(table).inputs).mean(), rel=1e-10)
+    assert found.summary.initial_states == found.summary.clusters == sum(LENGTHS)
+
+
+def test_rows_without_a_next_action_are_left_out(tmp_path):
+    table = tables.columns(LENGTHS)
+    gone = table["truncated"]
+    table["next_action"] = np.ma.masked_array(table["next_action"], gone)
+    write_table(tmp_path / "cut.parquet", **table)
+    found = evaluate(tmp_path / "cut.parquet", **given_model())
+    assert found.summary.left_out == gone.sum() > 0
+    assert found.summary.transitions == len(gone) - gone.sum()
+    other = evaluate(tmp_path / "cut.parquet", **given_model(target_policy=tables.Always(1)))
+    assert other.summary.left_out == 0
+
+
+def test_a_known_value_is_found():
+    """A reward of one each step for ever: Q = 1/(1 − γ) wherever there are data."""
+    table = tables.columns([40] * 20)
+    table["reward"] = np.ones(len(table["reward"]))
+    table["terminated"][:] = False
+    found = evaluate(tables.transitions(table), gamma=tables.GAMMA, pseudo_inputs=40)
+    assert found.value == pytest.approx(1 / (1 - tables.GAMMA), rel=0.02)
+
+
+def test_the_same_seed_gives_the_same_numbers(table):
+    one, two, other = (evaluate(table, gamma=0.9, pseudo_inputs=20, seed=s) for s in (3, 3, 4))
+    assert one.summary == two.summary
+    assert np.array_equal(one.pseudo_inputs, two.pseudo_inputs)
+    assert other.value == pytest.approx(one.value, abs=5 * one.standard_error + 0.1)
+
+
+def test_what_is_given_is_used_and_the_rest_is_learnt(table, found):
+    assert found.kernel == tables.KERNEL or repr(found.kernel) == repr(tables.KERNEL)
+    assert found.noise_variance == tables.NOISE
+    learnt = evaluate(table, gamma=0.9, pseudo_inputs=15)
+    assert len(learnt.pseudo_inputs) == 15
+    assert learnt.noise_variance != tables.NOISE
+    half = evaluate(table, gamma=0.9, kernel=tables.KERNEL, pseudo_inputs=15)
+    assert repr(half.kernel) == repr(tables.KERNEL)
+    assert half.noise_variance > 0
+
+
+def test_a_prior_mean_moves_what_is_unknown(table):
+    far = np.array([[50.0, 50.0, 0.0]])
+    assert evaluate(table, **given_model(prior_mean=7.0)).predict(far) == pytest.approx(7.0, abs=1e-6)
+
+
+def test_auto_noise_is_correlated_where_episodes_are_known(found):
+    assert found.noise == "correlated"
+
+
+def test_no_discount_is_plain_regression(table):
+    found = evaluate(table, **given_model(gamma=0.0))
+    t = tables.transitions(tables.columns(LENGTHS), gamma=0.0)
+    model = SparseGPSarsa(tables.KERNEL, tables.NOISE, tables.pseudo_inputs(), growth="streaming").fit(t)
+    X = tables.pseudo_inputs(5, seed=9)
+    np.testing.assert_allclose(found.predict(X), model.predict(X), atol=1e-9)
+
+
+# ── intervals ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("level", QUANTILES)
+def test_intervals_have_their_level(found, level):
+    low, high = found.interval(level, "posterior")
+    assert (high - low) / 2 == pytest.approx(QUANTILES[level] * found.summary.posterior_std)
+    assert (high + low) / 2 == pytest.approx(found.value)
+
+
+def test_wider_levels_contain_narrower_ones(found):
+    X = tables.pseudo_inputs(5, seed=9)
+    for narrow, wide in ((0.5, 0.9), (0.9, 0.99)):
+        assert found.interval(wide)[0] < found.interval(narrow)[0] < found.value
+        assert found.value < found.interval(narrow)[1] < found.interval(wide)[1]
+        (inner_low, inner_high), (low, high) = found.interval_at(X, narrow), found.interval_at(X, wide)
+        assert (low < inner_low).all()
+        assert (inner_low < found.predict(X)).all()
+        assert (inner_high < high).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((0.0,), r"level = 0\.0; expected a number between 0 and 1"),
+        ((1.0,), r"level = 1\.0"),
+        ((90,), r"level = 90"),
+        ((0.9, "frequentist"), "kind = 'frequentist'; expected one of 'clustered', 'posterior'"),
+    ],
+)
+def test_intervals_that_make_no_sense(found, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        found.interval(*arguments)
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_evaluation_comes_back_from_its_file(found, tmp_path):
+    found.save(tmp_path / "model.safetensors")
+    again = Evaluation.load(tmp_path / "model.safetensors")
+    X = tables.pseudo_inputs(5, seed=9)
+    assert again.summary == found.summary
+    assert again.gamma == found.gamma
+    assert again.interval(0.8) == found.interval(0.8)
+    for one, other in zip(again.interval_at(X), found.interval_at(X), strict=True):
+        assert np.array_equal(one, other)
+    assert np.array_equal(again.predict(X), found.predict(X))
+
+
+def test_a_damaged_file_is_refused(found, tmp_path):
+    path = tmp_path / "model.safetensors"
+    found.save(path)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(CheckpointError, match="damaged"):
+        Evaluation.load(path)
+
+
+def test_one_that_evaluated_nothing_says_so():
+    empty = Evaluation(kernels.RBF([1.0]), 0.1, np.zeros((1, 1)), growth="streaming")
+    for ask in (lambda: empty.value, lambda: empty.interval(), lambda: empty.summary):
+        with pytest.raises(ValueError, match="nothing was evaluated yet"):
+            ask()
+
+
+# ── comparison ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_policies_are_compared(table):
+    evaluations = {
+        f"always {a}": evaluate(table, **given_model(target_policy=tables.Always(a))) for a in (0, 2)
+    }
+    better = compare(evaluations)
+    assert list(better) == ["always 2", "always 0"]  # each action's reward grows with its number
+    assert better["always 2"]["always 0"] > 0.5
+    assert better["always 2"]["always 0"] + better["always 0"]["always 2"] == pytest.approx(1.0)
+    assert compare({"alone": evaluations["always 0"]}) == {"alone": {}}
+
+
+def test_a_policy_is_as_good_as_itself(found):
+    assert compare({"one": found, "same": found})["one"]["same"] == pytest.approx(0.5)
+
+
+# ── warnings and refusals ────────────────────────────────────────────────────────────────────────────
+
+
+def test_iid_noise_on_stochastic_logs_is_warned_of(table):
+    with pytest.warns(UserWarning, match=r"look stochastic.*`episode` and `step`"):
+        evaluate(table, **given_model(noise="iid"))
+
+
+@pytest.mark.filterwarnings("error")
+def test_correlated_noise_and_target_policies_are_not_warned_of(table):
+    evaluate(table, **given_model())
+    evaluate(table, **given_model(target_policy=tables.Always(0), noise="iid"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        ({"gamma": 1.5}, ValueError, "gamma"),
+        ({"gamma": "much"}, TypeError, "gamma"),
+        ({"noise": "white"}, ValueError, "noise = 'white'; expected one of"),
+        ({"prior_mean": np.inf}, ValueError, "prior_mean"),
+        ({"noise_variance": 0.0}, ValueError, "noise_variance"),
+        ({"pseudo_inputs": 0}, ValueError, "pseudo_inputs = 0; expected 1 or more"),
+        ({"pseudo_inputs": 2.5}, TypeError, r"pseudo_inputs = 2\.5"),
+        ({"pseudo_inputs": np.zeros((3, 2))}, ValueError, "pseudo_inputs"),
+        ({"pseudo_inputs": np.full((3, 3), np.nan)}, ValueError, "pseudo_inputs"),
+        ({"engine": "spark"}, ValueError, "engine = 'spark'"),
+        ({"workers": 0}, ValueError, "workers = 0"),
+        ({"address": "host:1"}, ValueError, "is for engine='ray'"),
+        ({"target_policy": 3}, TypeError, "target_policy is a int"),
+    ],
+)
+def test_arguments_that_make_no_sense(table, arguments, kind, message):
+    with pytest.raises(kind, match=message):
+        evaluate(table, **given_model(**arguments))
+
+
+def test_correlated_noise_needs_episodes(tmp_path):
+    write_table(tmp_path / "loose.parquet", **tables.columns([5, 5], chains=False))
+    with pytest.raises(DatasetError, match="no columns episode and step; use noise='iid'"):
+        evaluate(tmp_path / "loose.parquet", **given_model(noise="correlated"))
+
+
+def test_a_table_of_which_nothing_can_be_used(tmp_path):
+    table = tables.columns([1, 1, 1])
+    table["terminated"][:], table["truncated"][:] = False, True
+    table["next_action"] = np.ma.masked_array(table["next_action"], np.ones(3, dtype=bool))
+    write_table(tmp_path / "cut.parquet", **table)
+    with pytest.raises(DatasetError, match="none of 3 rows"):
+        evaluate(tmp_path / "cut.parquet", gamma=0.9)
+
+
+def test_an_open_dataset_is_taken_as_it_is(table, found):
+    again = evaluate(open_dataset(table, rows_per_partition=1), **given_model())
+    assert again.value == pytest.approx(found.value, rel=1e-10)
+
+
+def test_the_package_offers_its_names():
+    for name in offline.__all__:
+        assert getattr(offline, name).__name__ == name
+    assert set(offline.__all__) <= set(dir(offline))
+    with pytest.raises(AttributeError, match="no attribute 'evalute'"):
+        offline.evalute  # noqa: B018
+
+
+def test_progress_tells_rows_and_time(table, capsys):
+    evaluate(table, progress_bar=True, **given_model())
+    shown = capsys.readouterr().err
+    assert f"posterior {sum(LENGTHS)}/{sum(LENGTHS)}" in shown
+    assert f"errors {sum(LENGTHS)}/{sum(LENGTHS)}" in shown
+    assert "rows/s, 0 s left" in shown
