@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import hashlib
@@ -190,6 +191,21 @@ def test_an_interrupt_signal_ends_with_130(tmp_path):
     assert process.returncode == 130
     assert "gpsarsa: interrupted; nothing was saved yet" in messages
     assert "Traceback" not in messages
+
+
+def test_an_interruption_that_is_swallowed_comes_again(tmp_path, monkeypatch):
+    """As by a callback of C, in which exceptions are ignored."""
+    improve = SarsaAgent._restructure
+
+    def deaf(self):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        improve(self)
+
+    monkeypatch.setattr(SarsaAgent, "_restructure", deaf)
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "run")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 # -- finished, and longer -------------------------------------------------------------------------

@@ -18,12 +18,14 @@ import contextlib
 import json
 import os
 import shlex
+import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import gymnasium as gym
 
@@ -32,7 +34,7 @@ from gpsarsa import runs
 from gpsarsa.checkpoint import CheckpointError
 from gpsarsa.control import evaluation, policies
 from gpsarsa.control.agent import SarsaAgent
-from gpsarsa.control.callbacks import CheckpointCallback, LogCallback, TensorBoardCallback
+from gpsarsa.control.callbacks import BaseCallback, CheckpointCallback, LogCallback, TensorBoardCallback
 from gpsarsa.control.checkpoints import Checkpoints, say
 from gpsarsa.control.environments import EnvironmentFault
 from gpsarsa.control.spaces import SpaceError
@@ -257,6 +259,31 @@ def _short(value: Any) -> str:
 # -- the folder -----------------------------------------------------------------------------------
 
 
+class _Interruption(BaseCallback):
+    """Ctrl-C that nothing swallows: where it falls into a callback of C (compiled code being loaded), the
+    exception is lost, and the next step raises it again."""
+
+    def __enter__(self) -> Self:
+        self._asked = False
+        self._before: Any = None
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def _handle(self, *_: Any) -> None:
+        self._asked = True
+        raise KeyboardInterrupt
+
+    def on_step(self) -> bool:
+        if self._asked:
+            raise KeyboardInterrupt
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+
 class _Saving(CheckpointCallback):
     """Checkpoints whose episodes are on the disk before they are."""
 
@@ -426,8 +453,9 @@ class _Training:
             seconds, began = float(spent[-1]) if len(spent) else 0.0, time.monotonic()
             saving = _Saving(checkpoint_every, self, log)
             if agent.num_timesteps < steps:
-                callbacks = [LogCallback(log, seconds), saving, *extra]
-                agent.learn(steps - agent.num_timesteps, callback=callbacks, progress_bar=progress_bar)
+                with _Interruption() as interruption:
+                    callbacks = [interruption, LogCallback(log, seconds), saving, *extra]
+                    agent.learn(steps - agent.num_timesteps, callback=callbacks, progress_bar=progress_bar)
                 saving.save()
             return seconds + time.monotonic() - began
 

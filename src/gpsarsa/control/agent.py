@@ -257,6 +257,7 @@ class SarsaAgent:
             raise ValueError("the agent has no environment; load it with env=… or call set_env(env)")
         course = environments.course(self.env, self.observations, self.actions)
         course.steps = self.num_timesteps
+        _controller()  # now: it looks for libraries in a callback of C, which swallows an interruption
         self._began = time.monotonic()
         if called is not None:
             called.agent = self
