@@ -182,7 +182,7 @@ GUIDE = ("rrrrd", "ulrld", "rdlld", "ldlrd", "rruug")  # the way to the goal
 
 
 def gridworld(off_policy: bool) -> Problem:
-    """5 × 5 cells with two rocks and three holes. A quarter of the steps go to one side or the other."""
+    """5 × 5 cells with three rocks and three holes. A quarter of the steps go to one side or the other."""
     cells = [(i, j) for i in range(5) for j in range(5)]
     number = {cell: k for k, cell in enumerate(cells)}
     kinds = np.array([GRID[i][j] for i, j in cells])
