@@ -184,6 +184,7 @@ def test_an_interrupt_signal_ends_with_130(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-m", "gpsarsa", "train", "CartPole-v1", "--steps", "100000", "--out", "run"],
         cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job ignores it
     )  # fmt: skip
     assert "train" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
@@ -203,9 +204,13 @@ def test_an_interruption_that_is_swallowed_comes_again(tmp_path, monkeypatch):
         improve(self)
 
     monkeypatch.setattr(SarsaAgent, "_restructure", deaf)
-    with pytest.raises(KeyboardInterrupt):
-        trained(tmp_path / "run")
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            trained(tmp_path / "run")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 # -- finished, and longer -------------------------------------------------------------------------

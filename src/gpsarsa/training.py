@@ -266,7 +266,8 @@ class _Interruption(BaseCallback):
     def __enter__(self) -> Self:
         self._asked = False
         self._before: Any = None
-        if threading.current_thread() is threading.main_thread():
+        usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if usual and threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGINT, self._handle)
         return self
 
