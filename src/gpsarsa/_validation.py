@@ -152,6 +152,13 @@ def count(value: Any, name: str) -> int:
     return int(value)
 
 
+def at_least_one(value: Any, name: str) -> int:
+    """One whole number, 1 or more."""
+    if count(value, name) == 0:
+        raise ValueError(f"{name} = 0; expected 1 or more")
+    return int(value)
+
+
 def one_of(value: Any, name: str, options: Sequence[str]) -> str:
     """One of a few words."""
     if value not in options:

@@ -122,9 +122,9 @@ class SarsaAgent:
             {
                 "gamma": check.discount(gamma, "gamma"),
                 "method": check.one_of(method, "method", ("improving", "sarsa")),
-                "budget": _at_least_one(budget, "budget"),
-                "memory": _at_least_one(memory, "memory"),
-                "warmup": _at_least_one(warmup, "warmup"),
+                "budget": check.at_least_one(budget, "budget"),
+                "memory": check.at_least_one(memory, "memory"),
+                "warmup": check.at_least_one(warmup, "warmup"),
                 "seed": int(np.random.SeedSequence().generate_state(1)[0]) if seed is None
                 else check.count(seed, "seed"),
             },
@@ -614,9 +614,3 @@ def environment_name(env: Any) -> str | None:
     """The id under which the environment is registered, where it is."""
     spec = getattr(env, "spec", None)
     return getattr(spec, "id", None)
-
-
-def _at_least_one(value: Any, name: str) -> int:
-    if check.count(value, name) == 0:
-        raise ValueError(f"{name} = 0; expected 1 or more")
-    return int(value)

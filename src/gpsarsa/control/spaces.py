@@ -286,7 +286,27 @@ def _text(value: float) -> str:
 # ── observations ─────────────────────────────────────────────────────────────────────────────────────
 
 
-class Observations:
+class _Described:
+    """A space that can be put into JSON and made again from it."""
+
+    _config: Config
+
+    def _build(self, config: Config) -> None:
+        raise NotImplementedError
+
+    def describe(self) -> Config:
+        """The space in JSON; equal for equal spaces only."""
+        return copy.deepcopy(self._config)
+
+    @classmethod
+    def described(cls, config: Config) -> Self:
+        """The inverse of `describe`."""
+        self = cls.__new__(cls)
+        self._build(copy.deepcopy(config))
+        return self
+
+
+class Observations(_Described):
     """Observations of one space as rows.
 
     `columns` of them, called `names`; `categories` says which hold a Discrete value, whose order means
@@ -324,22 +344,11 @@ class Observations:
             raise SpaceError(f"{self._part.where} is a single one; expected a batch. row() takes one")
         return self._part.take(observations, (size,))
 
-    def describe(self) -> Config:
-        """The space in JSON; equal for equal spaces only."""
-        return copy.deepcopy(self._config)
-
-    @classmethod
-    def described(cls, config: Config) -> Self:
-        """The inverse of `describe`."""
-        self = cls.__new__(cls)
-        self._build(copy.deepcopy(config))
-        return self
-
 
 # ── actions ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Actions:
+class Actions(_Described):
     """Actions of one space as rows, and the search for the best of them.
 
     `candidates` holds every action of a discrete space as a row, or None if there are more than LIMIT;
@@ -473,17 +482,6 @@ class Actions:
         if high - low < LIMIT:
             return np.arange(low, high + 1, dtype=np.float64)
         return rng.integers(low, high, LIMIT, endpoint=True).astype(np.float64)
-
-    def describe(self) -> Config:
-        """The space in JSON; equal for equal spaces only."""
-        return copy.deepcopy(self._config)
-
-    @classmethod
-    def described(cls, config: Config) -> Self:
-        """The inverse of `describe`."""
-        self = cls.__new__(cls)
-        self._build(copy.deepcopy(config))
-        return self
 
 
 # ── uphill in a box ──────────────────────────────────────────────────────────────────────────────────

@@ -41,7 +41,7 @@ class Dataset(ABC):
         only if the target would have gone on as the log did.
         """
         gamma = check.discount(gamma, "gamma")
-        rows = at_least_one(rows, "rows")
+        rows = check.at_least_one(rows, "rows")
         return self._blocks(partition, gamma, self._target(target_policy), rows)
 
     def sample(
@@ -54,7 +54,7 @@ class Dataset(ABC):
         drawn as any other. A count of at least `rows` gives all of them.
         """
         gamma = check.discount(gamma, "gamma")
-        count = at_least_one(count, "count")
+        count = check.at_least_one(count, "count")
         return self._sample(count, rng, gamma, self._target(target_policy))
 
     def _target(self, policy: Any) -> Target | None:
@@ -168,12 +168,6 @@ class Logs(Dataset):
                 f"{self._place(file, rows, i)}: {names[column]} = {values[i, column]}; expected a finite "
                 "number. Leave out the episode, or log what was observed"
             )
-
-
-def at_least_one(value: Any, name: str) -> int:
-    if check.count(value, name) == 0:
-        raise ValueError(f"{name} = 0; expected 1 or more")
-    return int(value)
 
 
 def _departures(x: Array, following: Array, last: Array | None) -> Flags:

@@ -25,8 +25,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from gpsarsa import _validation as check
 from gpsarsa.offline import _minari
-from gpsarsa.offline._blocks import Dataset, Logs, at_least_one
+from gpsarsa.offline._blocks import Dataset, Logs
 from gpsarsa.offline._memory import Memory
 from gpsarsa.offline._parquet import Table
 from gpsarsa.offline._records import Block, DatasetError, Partition, Rows, needed
@@ -49,7 +50,7 @@ def open_dataset(source: Any, *, rows_per_partition: int = 200_000) -> Dataset:
     rows_per_partition : int
         About how many rows a partition has; a row group is never divided.
     """
-    size = at_least_one(rows_per_partition, "rows_per_partition")
+    size = check.at_least_one(rows_per_partition, "rows_per_partition")
     if isinstance(source, Transitions):
         return Memory(source, size)
     if hasattr(source, "iterate_episodes") and hasattr(source, "storage"):
