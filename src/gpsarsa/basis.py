@@ -12,7 +12,7 @@ A new z appends a row to W, a removed one leaves by Givens rotations; either cos
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,16 +100,33 @@ def pivots(kernel: KernelLike, X: Array, count: int, least: float = 10.0 * NOVEL
     """
     prior, chosen = diagonal(kernel, X), list[int]()
     left, rows = prior.copy(), np.empty((count, len(X)))
+    kernel_row_of = _kernel_rows_with(kernel, X)
     for i in range(count):
         pivot = int(np.argmax(left))
         if left[pivot] <= least * prior[pivot]:
             break
-        row = matrix(kernel, X[pivot : pivot + 1], X)[0] - rows[:i, pivot] @ rows[:i]
-        rows[i] = row / np.sqrt(left[pivot])
-        left = np.maximum(left - rows[i] ** 2, 0.0)
+        row = kernel_row_of(pivot)
+        row -= rows[:i, pivot] @ rows[:i]
+        row /= np.sqrt(left[pivot])
+        rows[i] = row
+        left = np.maximum(left - np.square(row, out=row), 0.0)
         left[pivot] = 0.0
         chosen.append(pivot)
     return chosen
+
+
+def _kernel_rows_with(kernel: KernelLike, X: Array) -> Callable[[int], Array]:
+    """The function i ↦ k(x_i, X); what a built-in kernel needs is laid out once."""
+    if not is_built_in(kernel):
+        return lambda i: matrix(kernel, X[i : i + 1], X)[0]
+    table, Xt = kernel.table(X.shape[1]), np.ascontiguousarray(X.T)  # type: ignore[attr-defined]
+
+    def row(i: int) -> Array:
+        out = np.empty((1, len(X)))
+        kernel_matrix(*table, Xt, len(X), X[i : i + 1], out)
+        return out[0]
+
+    return row
 
 
 class Basis:
