@@ -25,6 +25,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 from threadpoolctl import threadpool_limits
 
 from gpsarsa import _validation as check
@@ -51,6 +52,7 @@ LEARN_WITH, LEARN_STEPS = 100, 40  # pseudo-inputs and iterations of the evidenc
 NOVEL = 1e-6  # pseudo-inputs leave none of which less than this share of the variance is new
 UNIT_LENGTHSCALE = 0.5  # of a column's range, at first
 LARGEST = 1e100  # reward, whose square and sums must be finite
+LENGTHSCALES = (0.04, 10.0)  # the least and most, in units of the first
 ROUNDS = 3  # of regression and evidence, off-policy
 
 
@@ -101,7 +103,11 @@ class Evaluation(SparseGPSarsa):
         """An interval for the policy's value; `kind` "posterior" is the model's own credible interval."""
         check.one_of(kind, "kind", ("clustered", "posterior"))
         found = self.summary
-        half = _quantile(level) * (found.standard_error if kind == "clustered" else found.posterior_std)
+        half = (
+            _quantile(level, found.clusters) * found.standard_error
+            if kind == "clustered"
+            else _quantile(level) * found.posterior_std
+        )
         return found.mean - half, found.mean + half
 
     def interval_at(self, X: Any, level: float = 0.9) -> tuple[Array, Array]:
@@ -110,7 +116,7 @@ class Evaluation(SparseGPSarsa):
         basis = self._basis
         Psi = basis.whiten(basis.kernel_rows(X))
         variance = np.einsum("ij,ij->i", product(np.ascontiguousarray(Psi), self._spread), Psi)
-        half = _quantile(level) * np.sqrt(np.maximum(variance, 0.0) + basis.unexplained(X, Psi))
+        half = _quantile(level, self.summary.clusters) * np.sqrt(np.maximum(variance, 0.0) + basis.unexplained(X, Psi))
         mean = self.predict(X)
         return mean - half, mean + half
 
@@ -204,10 +210,13 @@ def _engine(name: Any, address: str | None, workers: int | None) -> Engine:
     return engine(name, address=address, workers=workers)
 
 
-def _quantile(level: float) -> float:
+def _quantile(level: float, clusters: float = math.inf) -> float:
+    """Student's with clusters − 1 degrees of freedom, or the normal one."""
     level = check.fraction(level, "level")
     if level in (0.0, 1.0):
         raise ValueError(f"level = {level}; expected a number between 0 and 1, such as 0.9")
+    if clusters < 1e6:
+        return float(stdtrit(max(clusters - 1.0, 1.0), 0.5 + 0.5 * level))
     return NormalDist().inv_cdf(0.5 + 0.5 * level)
 
 
@@ -226,9 +235,9 @@ class _Evaluator:
     progress_bar: bool
 
     def run(self, kernel: Any, noise_variance: Any, pseudo_inputs: Any) -> Evaluation:
-        fixed_point = self.target_policy is not None
+        fixed_point = self.target_policy is not None or self.noise == "auto"
         correlated = not fixed_point and (
-            self.noise == "correlated" or (self.noise == "auto" and self.dataset.has_episodes)
+            self.noise == "correlated"
         )
         if self.noise == "correlated" and not self.dataset.has_episodes:
             raise DatasetError(
@@ -255,7 +264,7 @@ class _Evaluator:
         with threadpool_limits(1, user_api="blas"):  # small matrices
             model = learner.model(kernel, noise_variance)
             Z = learner.pseudo_inputs(model.kernel, pseudo_inputs)
-        likelihood = Likelihood(model.noise_variance, True, correlated, self.prior_mean)
+        likelihood = Likelihood(model.noise_variance, not correlated, correlated, self.prior_mean)
         task = First(model.kernel, Z, likelihood, fixed_point)
         totals = self._pass(task, "posterior")
         return self._evaluation(task, totals)
@@ -307,12 +316,12 @@ class _Evaluator:
         )  # fmt: skip
         found._belief = belief
         found._history.newest[-1] = totals.counts[0]
-        found._spread = product(product(inverse, meat), np.ascontiguousarray(inverse.T))
+        found._spread = product(product(inverse, meat + np.eye(len(meat))), np.ascontiguousarray(inverse.T))
         found.gamma = self.gamma
         covariance = float(direction @ product(belief.covariance, direction))
         found._value = Value(
             mean=self.prior_mean + centred,
-            standard_error=math.sqrt(finite * spread.numbers[0]),
+            standard_error=math.sqrt(finite * spread.numbers[0] + float(second.direction @ second.direction)),
             posterior_std=math.sqrt(max(covariance, 0.0)),
             initial_states=int(totals.counts[1]),
             transitions=int(totals.counts[0]),
@@ -381,7 +390,10 @@ class _Learner:
         model = self._at(kernel, start, t)
         if not names:
             return model
-        search = Search(pseudo_inputs=False, hyperparameters=names, max_iterations=LEARN_STEPS, quiet=True)
+        bounds = {} if given is not None else self._bounds(kernel)
+        search = Search(
+            pseudo_inputs=False, hyperparameters=names, bounds=bounds, max_iterations=LEARN_STEPS, quiet=True
+        )
         for _ in range(ROUNDS if self.fixed_point else 1):
             rows = self._targets(model) if self.fixed_point else t
             found, report = model._search(rows, search)
@@ -401,10 +413,20 @@ class _Learner:
             parts += [Delta(column, share=0.5) for column in range(columns, t.columns)]
         return parts[0] if len(parts) == 1 else Product(*parts)
 
+    def _bounds(self, kernel: Kernel) -> dict[str, Any]:
+        """Lengthscales within LENGTHSCALES times the start; beyond, variance and lengthscales run away together."""
+        low, high = LENGTHSCALES
+        return {
+            name: (low * np.asarray(value), high * np.asarray(value))
+            for name, value in kernel.parameters.items()
+            if name.endswith("lengthscales")
+        }
+
     def _at(self, kernel: Any, noise_variance: float, t: Transitions) -> SparseGPSarsa:
         Z = t.inputs[pivots(kernel, t._arrays[0], LEARN_WITH, NOVEL)]
         return SparseGPSarsa(
             kernel, noise_variance, Z, growth="streaming",
+            weights="dtc" if self.correlated else "fitc",
             noise="correlated" if self.correlated else "iid", prior_mean=self.evaluator.prior_mean,
         )  # fmt: skip
 
