@@ -93,7 +93,9 @@ def passes() -> tuple[First, Second]:
 
 def run(engine, task, data, most: int | None = None) -> None:
     partitions = data.partitions[:most]
-    engine.run(task, partitions, Reader(data, GAMMA, None), work=Work(None, {}), done=lambda i: None)
+    engine.run(
+        task, partitions, Reader(data, GAMMA, None), work=Work(None, {}), done=lambda number, kept: None
+    )
 
 
 # -- throughput -----------------------------------------------------------------------------------

@@ -51,9 +51,7 @@ def test_the_value_is_the_mean_over_initial_states(found):
 def test_without_episodes_all_states_count(tmp_path):
     table = tables.columns(LENGTHS, chains=False)
     write_table(tmp_path / "loose.parquet", **table)
-    with pytest.warns(UserWarning, match="look stochastic"):
-        found = evaluate(tmp_path / "loose.parquet", **given_model())
-    assert found.noise == "iid"
+    found = evaluate(tmp_path / "loose.parquet", **given_model())
     assert found.value == pytest.approx(found.predict(tables.transitions(table).inputs).mean(), rel=1e-10)
     assert found.summary.initial_states == found.summary.clusters == sum(LENGTHS)
 
@@ -102,8 +100,13 @@ def test_a_prior_mean_moves_what_is_unknown(table):
     assert evaluate(table, **given_model(prior_mean=7.0)).predict(far) == pytest.approx(7.0, abs=1e-6)
 
 
-def test_auto_noise_is_correlated_where_episodes_are_known(found):
-    assert found.noise == "correlated"
+@pytest.mark.filterwarnings("ignore:the logged transitions look stochastic")
+def test_the_method_is_told(found, table):
+    assert found.summary.method == "projected fixed point"
+    assert evaluate(table, **given_model(noise="iid")).summary.method == "iid noise"
+    correlated = evaluate(table, **given_model(noise="correlated"))
+    assert correlated.summary.method == "correlated noise"
+    assert (correlated.noise, correlated.get_params()["weights"]) == ("correlated", "dtc")
 
 
 def test_no_discount_is_plain_regression(table):
@@ -141,7 +144,8 @@ def test_wider_levels_contain_narrower_ones(found):
         ((0.0,), r"level = 0\.0; expected a number between 0 and 1"),
         ((1.0,), r"level = 1\.0"),
         ((90,), r"level = 90"),
-        ((0.9, "frequentist"), "kind = 'frequentist'; expected one of 'clustered', 'posterior'"),
+        ((0.9, "bootstrap"), r"no bootstrap; ask for one: evaluate\(\.\.\., bootstrap=200\)"),
+        ((0.9, "frequentist"), "kind = 'frequentist'; expected one of 'clustered', 'posterior', 'bootstrap'"),
     ],
 )
 def test_intervals_that_make_no_sense(found, arguments, message):
@@ -201,14 +205,16 @@ def test_a_policy_is_as_good_as_itself(found):
 
 
 def test_iid_noise_on_stochastic_logs_is_warned_of(table):
-    with pytest.warns(UserWarning, match=r"look stochastic.*`episode` and `step`"):
-        evaluate(table, **given_model(noise="iid"))
+    for policy in (None, tables.Always(0)):
+        with pytest.warns(UserWarning, match=r"look stochastic.*use noise='auto'"):
+            evaluate(table, **given_model(noise="iid", target_policy=policy))
 
 
 @pytest.mark.filterwarnings("error")
-def test_correlated_noise_and_target_policies_are_not_warned_of(table):
-    evaluate(table, **given_model())
-    evaluate(table, **given_model(target_policy=tables.Always(0), noise="iid"))
+def test_what_suits_stochastic_logs_is_not_warned_of(table):
+    for noise in ("auto", "correlated"):
+        evaluate(table, **given_model(noise=noise))
+    evaluate(table, **given_model(target_policy=tables.Always(0)))
 
 
 @pytest.mark.parametrize(
@@ -226,6 +232,10 @@ def test_correlated_noise_and_target_policies_are_not_warned_of(table):
         ({"engine": "spark"}, ValueError, "engine = 'spark'"),
         ({"workers": 0}, ValueError, "workers = 0"),
         ({"address": "host:1"}, ValueError, "is for engine='ray'"),
+        ({"bootstrap": 5}, ValueError, "bootstrap = 5; expected 0 or at least 20"),
+        ({"bootstrap": -1}, ValueError, "bootstrap = -1"),
+        ({"bootstrap": 20.5}, TypeError, r"bootstrap = 20\.5"),
+        ({"noise": "correlated", "target_policy": tables.Always(0)}, ValueError, "logged next actions"),
         ({"target_policy": 3}, TypeError, "target_policy is a int"),
     ],
 )
@@ -236,7 +246,7 @@ def test_arguments_that_make_no_sense(table, arguments, kind, message):
 
 def test_correlated_noise_needs_episodes(tmp_path):
     write_table(tmp_path / "loose.parquet", **tables.columns([5, 5], chains=False))
-    with pytest.raises(DatasetError, match="no columns episode and step; use noise='iid'"):
+    with pytest.raises(DatasetError, match="no columns episode and step; use noise='auto'"):
         evaluate(tmp_path / "loose.parquet", **given_model(noise="correlated"))
 
 
