@@ -142,16 +142,20 @@ def _explained(source: Any) -> Iterator[None]:
 
 
 def load_policy(path: PathLike) -> Any:
-    """The agent of a training run's folder, or of a file."""
+    """The agent of a training run's folder, or of a file; one that has learnt nothing yet is refused."""
     from gpsarsa import training
     from gpsarsa.control.agent import SarsaAgent
 
     path = Path(path)
-    if path.is_dir():
-        return training.load_agent(path)
     if not path.exists():
         raise RunError(f"the target policy {path} does not exist; give a run's folder or an agent's file")
-    return SarsaAgent.load(path)
+    agent = training.load_agent(path) if path.is_dir() else SarsaAgent.load(path)
+    if agent.acting_model is None:
+        raise RunError(
+            f"the target policy {path} has learnt nothing in its {agent.num_timesteps} steps and acts at "
+            f"random; train it for more than {agent.settings['warmup']}"
+        )
+    return agent
 
 
 def _summary(model: Evaluation, dataset: Dataset, seconds: float) -> Config:

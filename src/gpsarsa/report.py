@@ -448,6 +448,8 @@ def _initial_values(model: Any, initial: Array, level: float) -> str:
     if len(initial) == 0:
         return _absent("No initial state was in the sample of the table.")
     low, high = model.interval_at(initial, level)
+    if not np.isfinite(high).all():
+        return _absent("One episode alone does not say how sure its values are.")
     caption = (
         f"{len(initial)} initial states of the log, with the action the policy takes there, from the worst "
         f"to the best. Bars are {100 * level:g} % intervals for their value, the line and its band the mean "
