@@ -533,6 +533,8 @@ def test_ray_that_is_missing_or_silent(refused, logs, monkeypatch):
         (["--gamma", "0.9", "--prior-mean", "inf"], "'inf' is not a finite number"),
         (["--gamma", "0.9", "--address", "host:1"], "--address is for --engine ray"),
         (["--gamma", "0.9", "--resume"], "--resume needs --out"),
+        (["--gamma", "0.9", "--bootstrap", "5"], "--bootstrap 5 is too few; expected 20 or more"),
+        (["--gamma", "0.9", "--noise", "correlated", "--target-policy", "a"], "leave out --target-policy"),
         (["minari:a/b-v0", "--gamma", "0.9"], "a Minari dataset is evaluated alone"),
     ],
 )

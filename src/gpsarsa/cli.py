@@ -464,11 +464,16 @@ def _agent_for_pictures(folder: str) -> Any:
 
 def _evaluate(options: argparse.Namespace) -> None:
     from gpsarsa.evaluating import evaluate_into
+    from gpsarsa.offline.evaluation import FEWEST
 
     if options.resume and options.out is None:
         raise _UsageError("--resume needs --out, the folder of the evaluation to go on with")
     if options.address is not None and options.engine != "ray":
         raise _UsageError("--address is for --engine ray")
+    if options.noise == "correlated" and options.target_policy is not None:
+        raise _UsageError("--noise correlated needs the logged next actions; leave out --target-policy")
+    if 0 < options.bootstrap < FEWEST:
+        raise _UsageError(f"--bootstrap {options.bootstrap} is too few; expected {FEWEST} or more")
     files = options.files
     if len(files) > 1 and any(file.startswith("minari:") for file in files):
         raise _UsageError("a Minari dataset is evaluated alone")
