@@ -118,6 +118,14 @@ def test_correlated_noise_is_biased_where_episodes_are_cut_off(tmp_path):
     assert correlated < -1.0
 
 
+def test_the_kernels_variance_does_not_run_away(tmp_path):
+    """On this log the evidence grows with variance and lengthscale together, to 10⁵ for values below 1."""
+    problem = problems()["random walk"]
+    found = coverage.evaluated(problem, problem.log(1_079, 100), tmp_path / "log.parquet")
+    assert found.kernel.parameters["0.variance"] < 1_000
+    assert abs(found.value - problem.value()[0]) < 0.1
+
+
 def test_tables_and_picture(tmp_path):
     one = coverage.measure(("gridworld", 20, 10_000))[0]
     rows = [

@@ -52,7 +52,7 @@ METHODS = {"auto": "projected fixed point", "iid": "iid noise", "correlated": "c
 NOVEL = 1e-6  # pseudo-inputs leave none of which less than this share of the variance is new
 UNIT_LENGTHSCALE = 0.5  # of a column's range, at first
 LARGEST = 1e100  # reward, whose square and sums must be finite
-LENGTHSCALES = (0.04, 10.0)  # the least and the most, in units of the first
+BOUNDS = {"lengthscales": (0.04, 10.0), "variance": (1e-4, 1e2)}  # the least and most, in units of the first
 ROUNDS = 3  # of regression and evidence, at the fixed point
 TOGETHER = 25  # replicates of the bootstrap in one pass, each with a matrix of its own
 FEWEST = 20  # replicates that have ends at 5 and 95 %
@@ -474,13 +474,13 @@ class _Learner:
         return parts[0] if len(parts) == 1 else Product(*parts)
 
     def _bounds(self, kernel: Kernel) -> dict[str, Any]:
-        """Lengthscales within LENGTHSCALES times the first ones. Further out the evidence is flat in the
-        variance and the lengthscales together, and both run away."""
-        low, high = LENGTHSCALES
+        """Lengthscales and variance within BOUNDS. Further out the evidence is flat in both together; they
+        run away, and few pseudo-inputs are left that differ."""
         return {
             name: (low * np.asarray(value), high * np.asarray(value))
             for name, value in kernel.parameters.items()
-            if name.endswith("lengthscales")
+            for ending, (low, high) in BOUNDS.items()
+            if name.endswith(ending)
         }
 
     def _at(self, kernel: Any, noise_variance: float, t: Transitions) -> SparseGPSarsa:
