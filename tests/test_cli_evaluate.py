@@ -10,12 +10,14 @@ import signal
 import subprocess
 import sys
 
+import gymnasium
 import numpy as np
 import pytest
 import tables
 
-from gpsarsa import checkpoint, cli, evaluating, runs
+from gpsarsa import SarsaAgent, checkpoint, cli, evaluating, offline, runs
 from gpsarsa.offline import Evaluation
+from gpsarsa.offline.engines import Ray
 from gpsarsa.offline.evaluation import Reader
 from gpsarsa.offline.recording import write_table
 
@@ -144,7 +146,9 @@ def test_without_episodes_it_says_so(run, tmp_path):
     assert code == 0
     assert "mean of all 200 states, for episodes are unknown" in out
     assert "(clustered by row)" in out
-    assert messages.startswith("gpsarsa: warning: the logged transitions look stochastic")
+    assert messages == ""
+    iid = run("evaluate", tmp_path / "loose.parquet", *BRIEF, "--noise", "iid")
+    assert iid[2].startswith("gpsarsa: warning: the logged transitions look stochastic")
 
 
 def test_one_column_and_one_state_have_reports_too(run, tmp_path):
@@ -170,6 +174,68 @@ def test_progress_goes_to_standard_error(run, logs):
     assert "rows/s" not in out
 
 
+def test_a_bootstrap_on_request(run, logs, tmp_path):
+    code, out, _ = run("evaluate", logs, *BRIEF, "--bootstrap", "30", "--out", tmp_path / "kept")
+    assert code == 0
+    number = r"-?\d+\.?\d*"
+    assert re.search(rf"^bootstrap: {number} to {number} \(30 replicates\)$", out, re.MULTILINE)
+    summary = json.loads((tmp_path / "kept" / "summary.json").read_text())
+    model = Evaluation.load(tmp_path / "kept" / "model.safetensors")
+    assert summary["bootstrap"] == len(model.replicates) == 30
+    assert summary["bootstrap_interval"] == list(model.interval(0.9, "bootstrap"))
+    assert "Bootstrap over episodes, 30 replicates" in (tmp_path / "kept" / "report.html").read_text()
+
+
+def test_one_episode_has_no_interval(run, tmp_path):
+    write_table(tmp_path / "one.parquet", **tables.columns([60]))
+    code, out, _ = run("evaluate", tmp_path / "one.parquet", *BRIEF, "--out", tmp_path / "kept")
+    assert code == 0
+    assert "90 % interval: unknown (clustered by episode)" in out
+    summary = json.loads((tmp_path / "kept" / "summary.json").read_text())
+    assert (summary["standard_error"], summary["interval"]) == (None, [None, None])
+    assert (tmp_path / "kept" / "report.html").exists()
+
+
+# ── the report anew ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_report_is_written_anew(run, kept, tmp_path):
+    page = (kept / "report.html").read_text()
+    (kept / "report.html").unlink()
+    assert run("report", kept) == (0, f"{kept / 'report.html'}\n", "")
+    again = (kept / "report.html").read_text()
+    assert again.count("<figure>") == page.count("<figure>")
+    assert run("report", kept, "--out", tmp_path / "other.html")[0] == 0
+    assert (tmp_path / "other.html").read_text().count("<figure>") == page.count("<figure>")
+
+
+def test_the_report_of_a_target_policy_is_written_anew(run, trained, tmp_path):
+    how = ["--gamma", "0.9", "--pseudo-inputs", "20", "--quiet", "--no-report"]
+    out = tmp_path / "out"
+    policy = ["--target-policy", trained / "run"]
+    assert run("evaluate", trained / "random.parquet", *how, *policy, "--out", out)[0] == 0
+    assert run("report", out)[0] == 0
+    assert (out / "report.html").read_text().count("<figure>") == 3
+
+
+def test_reports_that_cannot_be_written_anew(run, refused, kept, logs, trained, tmp_path):
+    assert "an evaluation has a report of its own; give one folder" in refused(
+        "report", kept, trained / "run"
+    )
+    table = tmp_path / "logs.parquet"
+    write_table(table, **tables.columns(LENGTHS))
+    out = tmp_path / "out"
+    assert run("evaluate", table, *BRIEF, "--out", out, "--no-report")[0] == 0
+    write_table(table, **tables.columns(LENGTHS[:-1]))
+    fewer, rows = sum(LENGTHS[:-1]), sum(LENGTHS)
+    assert f"from its table, which has {fewer} rows now and had {rows}" in refused("report", out)
+    table.unlink()
+    assert "from its table, which cannot be read" in refused("report", out)
+    (out / "summary.json").unlink()
+    assert "is not finished" in refused("report", out)
+    assert not (out / "report.html").exists()
+
+
 # ── a target policy ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -180,7 +246,7 @@ def trained(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("trained")
     brief = ["--quiet", "--no-report", "--evaluate-episodes", "1"]
-    assert cli.main(["train", "CartPole-v1", "--steps", "150", "--out", str(folder / "run"), *brief]) == 0
+    assert cli.main(["train", "CartPole-v1", "--steps", "400", "--out", str(folder / "run"), *brief]) == 0
     record("CartPole-v1", None, folder / "random.parquet", episodes=15, seed=0)
     return folder
 
@@ -204,6 +270,18 @@ def test_a_target_policy_has_a_report(run, trained, tmp_path):
     )  # fmt: skip
     assert code == 0
     assert (tmp_path / "a" / "report.html").exists()
+
+
+def test_an_agent_that_learnt_nothing_is_no_policy(refused, trained, tmp_path):
+    agent = SarsaAgent(gymnasium.make("CartPole-v1"), seed=0).learn(30)
+    agent.save(tmp_path / "agent.safetensors")
+    out = tmp_path / "out"
+    message = refused(
+        "evaluate", trained / "random.parquet", *BRIEF, "--out", out,
+        "--target-policy", tmp_path / "agent.safetensors",
+    )  # fmt: skip
+    assert "agent.safetensors has learnt nothing in its 30 steps and acts at random; train it for" in message
+    assert not out.exists()
 
 
 def test_target_policies_that_cannot_be_asked(refused, logs, trained, tmp_path):
@@ -251,8 +329,63 @@ def test_a_killed_evaluation_goes_on(run, logs, kept, tmp_path, monkeypatch, aft
     assert code == 0
     assert len(read) == 2 * FILES - after
     assert not (out / "partial").exists()
-    assert json.loads((out / "summary.json").read_text())["mean"] == evaluating.read(kept).summary["mean"]
+    found, expected = (evaluating.read(folder).summary for folder in (out, kept))
+    assert all(found[name] == expected[name] for name in ("mean", "standard_error", "posterior_std"))
     assert printed.startswith("value: ")
+
+
+LOST = """
+import os, signal, sys
+from gpsarsa import cli
+from gpsarsa.offline.engines import Ray
+run, left = Ray.run, [int(sys.argv[1])]
+
+def dying(self, task, partitions, read, *, work, done):
+    def told(number, kept):
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return run(self, task, partitions, read, work=work, done=told)
+
+Ray.run = dying
+cli.main(sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize("after", [FILES + 2])
+def test_a_killed_driver_of_ray_goes_on(run, logs, kept, tmp_path, monkeypatch, after):
+    ray = pytest.importorskip("ray")
+    out, told, original = tmp_path / "kept", [], Ray.run
+
+    def counting(self, task, partitions, read, *, work, done):
+        return original(self, task, partitions, read, work=work, done=lambda *of: told.append(of))
+
+    arguments = ["evaluate", str(logs), *BRIEF, "--out", str(out), "--engine", "ray", "--workers", "1"]
+    died = subprocess.run([sys.executable, "-c", LOST, str(after), *arguments], capture_output=True)
+    assert died.returncode == -signal.SIGKILL
+    assert not (out / "summary.json").exists()
+    monkeypatch.setattr(Ray, "run", counting)
+    try:
+        code, *_ = run(*arguments, "--resume", "--no-report")
+    finally:
+        ray.shutdown()
+    assert code == 0
+    assert after <= sum(known for _, known in told) < len(told) == 2 * FILES
+    found, expected = (evaluating.read(folder).summary for folder in (out, kept))
+    for name in ("mean", "standard_error", "posterior_std"):
+        assert found[name] == pytest.approx(expected[name], rel=1e-9)
+
+
+def test_the_pace_after_a_resumption_is_that_of_what_was_read(logs, tmp_path, capsys):
+    how = {"gamma": 0.9, "pseudo_inputs": 12, "work": tmp_path, "progress_bar": True}
+    offline.evaluate(logs, **how)
+    rows = FILES * sum(LENGTHS)
+    assert "kept from before" not in capsys.readouterr().err
+    offline.evaluate(logs, **how)
+    last = capsys.readouterr().err.rstrip("\n").split("\n")[-1]
+    assert last.startswith(f"errors {rows}/{rows} ")
+    assert last.endswith(f" {rows} rows kept from before")
 
 
 def test_a_finished_evaluation_is_read_not_repeated(run, logs, kept, monkeypatch):
@@ -400,6 +533,8 @@ def test_ray_that_is_missing_or_silent(refused, logs, monkeypatch):
         (["--gamma", "0.9", "--prior-mean", "inf"], "'inf' is not a finite number"),
         (["--gamma", "0.9", "--address", "host:1"], "--address is for --engine ray"),
         (["--gamma", "0.9", "--resume"], "--resume needs --out"),
+        (["--gamma", "0.9", "--bootstrap", "5"], "--bootstrap 5 is too few; expected 20 or more"),
+        (["--gamma", "0.9", "--noise", "correlated", "--target-policy", "a"], "leave out --target-policy"),
         (["minari:a/b-v0", "--gamma", "0.9"], "a Minari dataset is evaluated alone"),
     ],
 )
@@ -442,5 +577,4 @@ def test_comparisons_that_make_no_sense(refused, run, kept, logs, trained, tmp_p
 
 
 def test_an_evaluation_is_no_run(refused, kept):
-    assert "holds an evaluation, not a training run" in refused("report", kept)
     assert "holds an evaluation, not a training run" in refused("play", kept)

@@ -13,6 +13,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from gpsarsa.offline import evaluate
+from gpsarsa.offline.recording import write_table
 from studies import coverage
 from studies.coverage import problems, rollouts
 
@@ -90,6 +92,38 @@ def test_intervals_cover_in_most_repetitions(name):
     rows = [row for seed in range(10_000, 10_006) for row in coverage.measure((name, 30, seed))]
     assert sum(row["covers"] for row in rows) >= 4
     assert all(row["half width"] > 0.0 for row in rows)
+
+
+def values(problem, log, folder):
+    """By the fixed point, and under correlated noise."""
+    write_table(folder / "log.parquet", **{name: c for name, c in log.items() if name != "state"})
+    how = {"gamma": problem.gamma, "workers": 1}
+    return [evaluate(folder / "log.parquet", noise=noise, **how).value for noise in ("auto", "correlated")]
+
+
+def test_correlated_noise_is_right_where_episodes_end(tmp_path):
+    """With FITC weights, the residual would take the place of the noise: 18 for 35."""
+    problem = problems()["CartPole"]
+    for value in values(problem, problem.log(10_000, 60), tmp_path):
+        assert abs(value - problem.value()[0]) < 5.0
+
+
+def test_correlated_noise_is_biased_where_episodes_are_cut_off(tmp_path):
+    problem = replace(problems()["regulator"], length=10)
+    true = problem.value()[0]
+    fixed, correlated = (
+        np.array([values(problem, problem.log(seed, 300), tmp_path) for seed in (10_000, 10_001)]) - true
+    ).mean(axis=0)
+    assert abs(fixed) < 0.8
+    assert correlated < -1.0
+
+
+def test_the_kernels_variance_does_not_run_away(tmp_path):
+    """On this log the evidence grows with variance and lengthscale together, to 10⁵ for values below 1."""
+    problem = problems()["random walk"]
+    found = coverage.evaluated(problem, problem.log(1_079, 100), tmp_path / "log.parquet")
+    assert found.kernel.parameters["0.variance"] < 1_000
+    assert abs(found.value - problem.value()[0]) < 0.1
 
 
 def test_tables_and_picture(tmp_path):

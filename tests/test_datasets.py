@@ -139,12 +139,15 @@ def test_a_table_comes_back(file):
     transitions, first = expected(logs(EPISODES))
     same(block.transitions, transitions)
     assert np.array_equal(block.first, first)
-    assert (data.rows, len(data.partitions), block.left_out, block.first_row) == (21, 1, 2, 0)
+    assert (data.rows, len(data.partitions), block.left_out, block.file) == (21, 1, 2, 0)
     assert (data.observation_columns, data.action_columns, data.discrete_action) == (2, 1, True)
     assert data.has_episodes
     assert data.names == ("observation[0]", "observation[1]", "action")
     assert block.target_first is None
-    assert np.array_equal(np.unique(block.episodes), [0, 1, 2, 4, 5])  # 3 was its only row, left out
+    begun = np.flatnonzero(logs(EPISODES)["step"] == 0)  # an episode is known by its first row
+    assert np.array_equal(np.unique(block.episodes), np.delete(begun, 3))  # 3 was its only row, left out
+    assert len(block.numbers) == 19
+    assert np.array_equal(block.numbers[block.first], np.unique(block.episodes))
 
 
 NUMBERS = [pa.float64(), pa.float32(), pa.float16(), pa.int32(), pa.uint8(), pa.decimal128(12, 4), pa.bool_()]
@@ -452,6 +455,9 @@ def test_an_agent_that_observes_a_category(tmp_path):
 
     agent = SarsaAgent(Corridor(), seed=0)
     record(Corridor(), None, tmp_path / "t.parquet", episodes=3, seed=0)
+    with pytest.raises(DatasetError, match="an agent that has learnt nothing yet and acts at random"):
+        everything(open_dataset(tmp_path / "t.parquet"), target_policy=agent)
+    agent.learn(400)
     block = everything(open_dataset(tmp_path / "t.parquet"), target_policy=agent)
     assert len(block.target_first) == 3
 

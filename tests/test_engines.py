@@ -40,8 +40,9 @@ def given_model(**more):
 
 def fitted(noise):
     model = SparseGPSarsa(
-        tables.KERNEL, tables.NOISE, tables.pseudo_inputs(), growth="streaming", noise=noise, prior_mean=0.5
-    )
+        tables.KERNEL, tables.NOISE, tables.pseudo_inputs(), growth="streaming", noise=noise, prior_mean=0.5,
+        weights="dtc" if noise == "correlated" else "fitc",
+    )  # fmt: skip
     return model.fit(tables.transitions(tables.columns(LENGTHS)))
 
 
@@ -52,10 +53,11 @@ def assert_same_posterior(found, expected):
     np.testing.assert_allclose(found.predict(X, return_cov=True)[1], covariance, rtol=1e-9, atol=1e-9)
 
 
-def target_posterior(action):
-    """The mean of the projected fixed point, from the rows in memory."""
+def fixed_point(action=None):
+    """The mean of the projected fixed point, from the rows in memory; of the policy that knows one action."""
     table = tables.columns(LENGTHS)
-    table["next_action"] = np.full_like(table["next_action"], action)
+    if action is not None:
+        table["next_action"] = np.full_like(table["next_action"], action)
     basis = Basis.spanned_by(tables.KERNEL, tables.pseudo_inputs())[0]
     likelihood = Likelihood(tables.NOISE, True, False, 0.5)
     belief = FixedPoint.from_block(basis, tables.transitions(table), likelihood).posterior(likelihood)
@@ -99,9 +101,9 @@ def test_threads_give_what_fit_gives(group, partition, workers):
         for noise in ("iid", "correlated"):
             found = evaluate(opened(path, partition), **given_model(noise=noise, workers=workers))
             assert_same_posterior(found, fitted(noise))
-        policy = tables.Always(1)
-        found = evaluate(opened(path, partition), **given_model(target_policy=policy, workers=workers))
-        np.testing.assert_allclose(found.predict(X), target_posterior(1), rtol=1e-9, atol=1e-9)
+        for action, policy in ((None, None), (1, tables.Always(1))):
+            found = evaluate(opened(path, partition), **given_model(target_policy=policy, workers=workers))
+            np.testing.assert_allclose(found.predict(X), fixed_point(action), rtol=1e-9, atol=1e-9)
 
 
 def test_several_files_are_one_table(tmp_path):
@@ -109,21 +111,25 @@ def test_several_files_are_one_table(tmp_path):
     for number, chosen in enumerate(np.array_split(np.arange(len(LENGTHS)), 3)):
         rows = np.isin(whole["episode"], chosen)
         write_table(tmp_path / f"{number}.parquet", **{name: c[rows] for name, c in whole.items()})
-    assert_same_posterior(evaluate(tmp_path, **given_model()), fitted("correlated"))
+    assert_same_posterior(evaluate(tmp_path, **given_model(noise="correlated")), fitted("correlated"))
 
 
-@pytest.mark.parametrize("noise", ["iid", "correlated"])
+@pytest.mark.parametrize("noise", ["auto", "iid", "correlated"])
 def test_ray_gives_what_fit_gives(table, cluster, noise):
-    found = evaluate(opened(table), engine="ray", **given_model(noise=noise))
-    assert_same_posterior(found, fitted(noise))
-    local = evaluate(opened(table), **given_model(noise=noise))
+    found = evaluate(opened(table), engine="ray", **given_model(noise=noise, bootstrap=30))
+    if noise == "auto":
+        np.testing.assert_allclose(found.predict(X), fixed_point(), rtol=1e-9, atol=1e-9)
+    else:
+        assert_same_posterior(found, fitted(noise))
+    local = evaluate(opened(table, 40), **given_model(noise=noise, bootstrap=30))
     assert found.value == pytest.approx(local.value, rel=1e-9)
     assert found.standard_error == pytest.approx(local.standard_error, rel=1e-9)
+    np.testing.assert_allclose(found.replicates, local.replicates, rtol=1e-9)
 
 
 def test_ray_evaluates_a_target_policy(table, cluster):
     found = evaluate(opened(table, 1), engine="ray", **given_model(target_policy=tables.Always(2)))
-    np.testing.assert_allclose(found.predict(X), target_posterior(2), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.predict(X), fixed_point(2), rtol=1e-9, atol=1e-9)
 
 
 def test_read_only_arrays_of_the_object_store_are_fine(cluster):
@@ -133,10 +139,11 @@ def test_read_only_arrays_of_the_object_store_are_fine(cluster):
 
 
 def test_threads_give_the_same_bits_however_many(table):
-    found = [evaluate(opened(table, 1), **given_model(workers=n)) for n in (1, 2, 4)]
+    found = [evaluate(opened(table, 1), **given_model(workers=n, bootstrap=20)) for n in (1, 2, 4)]
     for other in found[1:]:
         assert np.array_equal(found[0].predict(X), other.predict(X))
         assert found[0].summary == other.summary
+        assert np.array_equal(found[0].replicates, other.replicates)
 
 
 # ── taking up ────────────────────────────────────────────────────────────────────────────────────────
@@ -163,9 +170,15 @@ def task():
 def run(data, read, folder, description=(), workers=1):
     told = []
     total = Local(workers).run(
-        task(), data.partitions, read, work=Work(folder, {"what": description}), done=told.append
+        task(),
+        data.partitions,
+        read,
+        work=Work(folder, {"what": description}),
+        done=lambda *of: told.append(of),
     )
-    assert told == list(range(len(data.partitions)))
+    assert [number for number, _ in told] == list(range(len(data.partitions)))
+    fresh = sum(not kept for _, kept in told)
+    assert fresh == len(read.read)
     return total
 
 
@@ -278,7 +291,7 @@ def test_errors_name_the_file_and_the_row(bad):
 
 def test_errors_of_ray_workers_are_those_of_threads(bad, cluster):
     data = opened(bad)
-    how = {"work": Work(None, {}), "done": lambda number: None}
+    how = {"work": Work(None, {}), "done": lambda number, kept: None}
     with pytest.raises(DatasetError, match=r"^\S*bad\.parquet: rewards\[60\] = 1e\+200 overflows[^\n]*$"):
         Ray().run(task(), data.partitions, Reader(data, tables.GAMMA, None), **how)
 
@@ -293,7 +306,7 @@ def test_an_error_ends_a_pass_early(bad, cluster, tmp_path):
 
     many = data.partitions * 20
     with pytest.raises(DatasetError, match="no good"):
-        Ray().run(task(), many, noted, work=Work(None, {}), done=lambda number: None)
+        Ray().run(task(), many, noted, work=Work(None, {}), done=lambda number, kept: None)
     assert len(list(read.iterdir())) <= len(data.partitions)
 
 
@@ -317,7 +330,7 @@ def test_an_engine_of_ones_own(table):
         def run(self, task, partitions, read, *, work, done):
             return sum((task.over(read(p)) for p in partitions), task.empty())
 
-    found = evaluate(opened(table), engine=Slow(), **given_model())
+    found = evaluate(opened(table), engine=Slow(), **given_model(noise="correlated"))
     assert_same_posterior(found, fitted("correlated"))
 
 
@@ -364,7 +377,9 @@ def test_a_killed_worker_changes_nothing(table, cluster, tmp_path):
         return inner(partition)
 
     told = []
-    found = Ray().run(task(), data.partitions, read, work=Work(None, {}), done=told.append)
+    found = Ray().run(
+        task(), data.partitions, read, work=Work(None, {}), done=lambda number, kept: told.append(number)
+    )
     assert len(list(marks.iterdir())) == 2
     assert told == list(range(len(data.partitions)))
     expected = run(data, Counting(data), None)
@@ -380,7 +395,7 @@ def test_a_worker_that_always_dies_is_given_up(table, cluster, monkeypatch):
         os.kill(os.getpid(), signal.SIGKILL)
 
     with pytest.raises(EngineError, match="Ray gave up"):
-        Ray().run(task(), data.partitions, read, work=Work(None, {}), done=lambda number: None)
+        Ray().run(task(), data.partitions, read, work=Work(None, {}), done=lambda number, kept: None)
 
 
 def test_ray_keeps_and_takes_up_sums(table, cluster, tmp_path):
@@ -392,14 +407,14 @@ def test_ray_keeps_and_takes_up_sums(table, cluster, tmp_path):
         raise RuntimeError("must not be read")
 
     work = Work(tmp_path, {"what": ()})
-    found = Ray().run(task(), data.partitions, nothing, work=work, done=lambda number: None)
+    found = Ray().run(task(), data.partitions, nothing, work=work, done=lambda number, kept: None)
     np.testing.assert_allclose(found.statistics.moment, whole.statistics.moment, rtol=1e-12, atol=1e-12)
     fresh = tmp_path / "fresh"
-    Ray().run(task(), data.partitions, read, work=Work(fresh, {}), done=lambda number: None)
+    Ray().run(task(), data.partitions, read, work=Work(fresh, {}), done=lambda number, kept: None)
     assert len(list(fresh.glob("*.safetensors"))) == len(data.partitions)
 
 
 def test_no_partitions_sum_to_nothing(cluster):
     for one in (Local(), Ray()):
-        total = one.run(task(), [], None, work=Work(None, {}), done=lambda number: None)
+        total = one.run(task(), [], None, work=Work(None, {}), done=lambda number, kept: None)
         assert total.counts.sum() == 0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tables
+from scipy import stats
 
 from gpsarsa import CheckpointError, SparseGPSarsa, kernels, offline
 from gpsarsa.offline import DatasetError, Evaluation, compare, evaluate, open_dataset
@@ -51,9 +54,7 @@ def test_the_value_is_the_mean_over_initial_states(found):
 def test_without_episodes_all_states_count(tmp_path):
     table = tables.columns(LENGTHS, chains=False)
     write_table(tmp_path / "loose.parquet", **table)
-    with pytest.warns(UserWarning, match="look stochastic"):
-        found = evaluate(tmp_path / "loose.parquet", **given_model())
-    assert found.noise == "iid"
+    found = evaluate(tmp_path / "loose.parquet", **given_model())
     assert found.value == pytest.approx(found.predict(tables.transitions(table).inputs).mean(), rel=1e-10)
     assert found.summary.initial_states == found.summary.clusters == sum(LENGTHS)
 
@@ -102,8 +103,13 @@ def test_a_prior_mean_moves_what_is_unknown(table):
     assert evaluate(table, **given_model(prior_mean=7.0)).predict(far) == pytest.approx(7.0, abs=1e-6)
 
 
-def test_auto_noise_is_correlated_where_episodes_are_known(found):
-    assert found.noise == "correlated"
+@pytest.mark.filterwarnings("ignore:the logged transitions look stochastic")
+def test_the_method_is_told(found, table):
+    assert found.summary.method == "projected fixed point"
+    assert evaluate(table, **given_model(noise="iid")).summary.method == "iid noise"
+    correlated = evaluate(table, **given_model(noise="correlated"))
+    assert correlated.summary.method == "correlated noise"
+    assert (correlated.noise, correlated.get_params()["weights"]) == ("correlated", "dtc")
 
 
 def test_no_discount_is_plain_regression(table):
@@ -115,6 +121,94 @@ def test_no_discount_is_plain_regression(table):
 
 
 # ── intervals ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def dense(table, noise):
+    """G, the episodes' scores and the initial features of a table, in terms of K_zz⁻¹ and loops alone."""
+    t, Z, k = tables.transitions(table), tables.pseudo_inputs(), tables.KERNEL
+    W = np.linalg.inv(np.linalg.cholesky(k(Z, Z)))
+    Phi, ahead = k(t.inputs, Z) @ W.T, k(t.next_inputs, Z) @ W.T
+    Psi = Phi - t.discounts[:, None] * ahead
+    if noise == "auto":
+        Lambda = Phi / (k.diag(t.inputs) - (Phi**2).sum(axis=1) + tables.NOISE)[:, None]
+    elif noise == "iid":
+        cross = np.array([k(x[None], y[None])[0, 0] for x, y in zip(t.inputs, t.next_inputs, strict=True)])
+        prior = k.diag(t.inputs) - 2 * t.discounts * cross + t.discounts**2 * k.diag(t.next_inputs)
+        Lambda = Psi / (prior - (Psi**2).sum(axis=1) + tables.NOISE)[:, None]
+    else:
+        covariance = np.diag(1.0 + t.discounts**2)  # of e(x) − γ e(x′) with e iid along an episode
+        for i in np.flatnonzero(~t.starts):
+            covariance[i, i - 1] = covariance[i - 1, i] = -t.discounts[i - 1]
+        Lambda = np.linalg.solve(tables.NOISE * covariance, Psi)
+    G = np.linalg.inv(np.eye(len(Z)) + Lambda.T @ Psi)
+    m = G @ Lambda.T @ t.rewards
+    scores = Lambda * (t.rewards - Psi @ m)[:, None]
+    return G, m, np.array([scores[table["episode"] == e].sum(axis=0) for e in range(len(LENGTHS))]), W
+
+
+@pytest.mark.parametrize("noise", ["auto", "iid", "correlated"])
+@pytest.mark.filterwarnings("ignore:the logged transitions look stochastic")
+def test_intervals_are_the_obvious_ones(table, noise):
+    found, columns = evaluate(table, **given_model(noise=noise)), tables.columns(LENGTHS)
+    (G, m, scores, W), E, k = dense(columns, noise), len(LENGTHS), tables.KERNEL
+    initial = k(tables.transitions(columns).inputs[columns["step"] == 0], tables.pseudo_inputs()) @ W.T
+    mean = initial.mean(axis=0)
+    assert found.value == pytest.approx(mean @ m, rel=1e-9)
+    influence = scores @ G.T @ mean + (initial @ m - mean @ m) / E
+    square = E / (E - 1) * (influence**2).sum() + mean @ G @ G.T @ mean
+    assert found.standard_error == pytest.approx(np.sqrt(square), rel=1e-8)
+    low, high = found.interval(0.9)
+    assert (high - low) / 2 == pytest.approx(stats.t.ppf(0.95, E - 1) * np.sqrt(square), rel=1e-8)
+    X = tables.pseudo_inputs(5, seed=9)
+    covariance = G @ (E / (E - 1) * scores.T @ scores + np.eye(len(G))) @ G.T
+    Phi = k(X, tables.pseudo_inputs()) @ W.T
+    variance = np.diag(Phi @ covariance @ Phi.T) + k.diag(X) - (Phi**2).sum(axis=1)
+    low, high = found.interval_at(X, 0.8)
+    np.testing.assert_allclose((high - low) / 2, stats.t.ppf(0.9, E - 1) * np.sqrt(variance), rtol=1e-7)
+
+
+def test_one_episode_says_nothing_about_others(tmp_path):
+    write_table(tmp_path / "one.parquet", **tables.columns([40]))
+    found = evaluate(tmp_path / "one.parquet", **given_model())
+    found.save(tmp_path / "model.safetensors")
+    for one in (found, Evaluation.load(tmp_path / "model.safetensors")):
+        assert np.isfinite(one.value)
+        assert one.standard_error == np.inf
+        assert one.interval() == (-np.inf, np.inf)
+        assert np.isinf(one.interval_at(tables.pseudo_inputs(2))).all()
+        assert np.isfinite(one.interval(kind="posterior")).all()
+
+
+@pytest.fixture(scope="module")
+def resampled(table):
+    return evaluate(table, **given_model(bootstrap=400))
+
+
+def test_the_bootstrap_spreads_as_the_episodes_do(resampled, found):
+    assert resampled.summary == found.summary
+    values = resampled.replicates
+    assert len(values) == 400
+    assert np.mean(values) == pytest.approx(found.value, abs=0.3 * found.standard_error)
+    assert np.std(values) == pytest.approx(found.standard_error, rel=0.25)
+    low, high = resampled.interval(0.8, "bootstrap")
+    assert np.mean((values >= low) & (values <= high)) == pytest.approx(0.8, abs=0.01)
+    values[:] = 0.0
+    assert np.ptp(resampled.replicates) > 0
+
+
+def test_the_bootstrap_depends_on_seed_not_on_partitions(table, resampled):
+    cut = open_dataset(table, rows_per_partition=1)
+    again = evaluate(cut, **given_model(bootstrap=40))
+    np.testing.assert_allclose(again.replicates, resampled.replicates[:40], rtol=1e-10)
+    other = evaluate(cut, **given_model(bootstrap=40, seed=1))
+    assert not np.isclose(other.replicates, again.replicates).any()
+
+
+def test_replicates_come_back_from_their_file(resampled, tmp_path):
+    resampled.save(tmp_path / "model.safetensors")
+    again = Evaluation.load(tmp_path / "model.safetensors")
+    assert np.array_equal(again.replicates, resampled.replicates)
+    assert again.interval(0.9, "bootstrap") == resampled.interval(0.9, "bootstrap")
 
 
 @pytest.mark.parametrize("level", QUANTILES)
@@ -141,7 +235,8 @@ def test_wider_levels_contain_narrower_ones(found):
         ((0.0,), r"level = 0\.0; expected a number between 0 and 1"),
         ((1.0,), r"level = 1\.0"),
         ((90,), r"level = 90"),
-        ((0.9, "frequentist"), "kind = 'frequentist'; expected one of 'clustered', 'posterior'"),
+        ((0.9, "bootstrap"), r"no bootstrap; ask for one: evaluate\(\.\.\., bootstrap=200\)"),
+        ((0.9, "frequentist"), "kind = 'frequentist'; expected one of 'clustered', 'posterior', 'bootstrap'"),
     ],
 )
 def test_intervals_that_make_no_sense(found, arguments, message):
@@ -193,6 +288,20 @@ def test_policies_are_compared(table):
     assert compare({"alone": evaluations["always 0"]}) == {"alone": {}}
 
 
+def test_the_probability_is_that_of_welchs_test(table):
+    one, other = (evaluate(table, **given_model(target_policy=tables.Always(a))) for a in (0, 2))
+    other._value = replace(other.summary, clusters=7)  # as if from another log
+    numbers = [
+        number
+        for e in (one, other)
+        for number in (e.value, e.standard_error * np.sqrt(e.summary.clusters), e.summary.clusters)
+    ]
+    welch = stats.ttest_ind_from_stats(*numbers, equal_var=False, alternative="less")
+    better = compare({"one": one, "other": other})
+    assert better["other"]["one"] == pytest.approx(1 - welch.pvalue, rel=1e-9)
+    assert better["one"]["other"] == pytest.approx(welch.pvalue, rel=1e-9)
+
+
 def test_a_policy_is_as_good_as_itself(found):
     assert compare({"one": found, "same": found})["one"]["same"] == pytest.approx(0.5)
 
@@ -201,14 +310,16 @@ def test_a_policy_is_as_good_as_itself(found):
 
 
 def test_iid_noise_on_stochastic_logs_is_warned_of(table):
-    with pytest.warns(UserWarning, match=r"look stochastic.*`episode` and `step`"):
-        evaluate(table, **given_model(noise="iid"))
+    for policy in (None, tables.Always(0)):
+        with pytest.warns(UserWarning, match=r"look stochastic.*use noise='auto'"):
+            evaluate(table, **given_model(noise="iid", target_policy=policy))
 
 
 @pytest.mark.filterwarnings("error")
-def test_correlated_noise_and_target_policies_are_not_warned_of(table):
-    evaluate(table, **given_model())
-    evaluate(table, **given_model(target_policy=tables.Always(0), noise="iid"))
+def test_what_suits_stochastic_logs_is_not_warned_of(table):
+    for noise in ("auto", "correlated"):
+        evaluate(table, **given_model(noise=noise))
+    evaluate(table, **given_model(target_policy=tables.Always(0)))
 
 
 @pytest.mark.parametrize(
@@ -226,6 +337,10 @@ def test_correlated_noise_and_target_policies_are_not_warned_of(table):
         ({"engine": "spark"}, ValueError, "engine = 'spark'"),
         ({"workers": 0}, ValueError, "workers = 0"),
         ({"address": "host:1"}, ValueError, "is for engine='ray'"),
+        ({"bootstrap": 5}, ValueError, "bootstrap = 5; expected 0 or at least 20"),
+        ({"bootstrap": -1}, ValueError, "bootstrap = -1"),
+        ({"bootstrap": 20.5}, TypeError, r"bootstrap = 20\.5"),
+        ({"noise": "correlated", "target_policy": tables.Always(0)}, ValueError, "logged next actions"),
         ({"target_policy": 3}, TypeError, "target_policy is a int"),
     ],
 )
@@ -236,7 +351,7 @@ def test_arguments_that_make_no_sense(table, arguments, kind, message):
 
 def test_correlated_noise_needs_episodes(tmp_path):
     write_table(tmp_path / "loose.parquet", **tables.columns([5, 5], chains=False))
-    with pytest.raises(DatasetError, match="no columns episode and step; use noise='iid'"):
+    with pytest.raises(DatasetError, match="no columns episode and step; use noise='auto'"):
         evaluate(tmp_path / "loose.parquet", **given_model(noise="correlated"))
 
 

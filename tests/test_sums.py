@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from gpsarsa.basis import Basis
 from gpsarsa.offline.datasets import open_dataset
 from gpsarsa.offline.recording import write_table
-from gpsarsa.offline.sums import First, Second
+from gpsarsa.offline.sums import First, Resampling, Second
 from gpsarsa.statistics import Likelihood
 
 LENGTHS = [7, 1, 12, 5, 30, 2, 9, 16]
 CASES = {
+    "dtc": (Likelihood(tables.NOISE, False, True, 0.5), False),
     "iid": (Likelihood(tables.NOISE, True, False, 0.5), False),
     "correlated": (Likelihood(tables.NOISE, True, True, 0.5), False),
     "fixed point": (Likelihood(tables.NOISE, True, False, 0.5), True),
@@ -33,6 +34,13 @@ def second_pass(case, seed=2):
     first, rng = first_pass(case), np.random.default_rng(seed)
     size = first.basis.size
     return Second(first, rng.standard_normal(size), rng.standard_normal(size), 0.7, float(len(LENGTHS)))
+
+
+def third_pass(case, end=7):
+    return Resampling(first_pass(case), 11, 2, end)
+
+
+PASSES = [make(case) for make in (first_pass, second_pass, third_pass) for case in CASES]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +59,7 @@ def same(one, other, tolerance=1e-10):
         np.testing.assert_allclose(array, other.state()[name], rtol=tolerance, atol=tolerance, err_msg=name)
 
 
-@pytest.mark.parametrize("task", [*map(first_pass, CASES), *map(second_pass, CASES)])
+@pytest.mark.parametrize("task", PASSES)
 def test_sums_add_up_in_any_order_and_grouping(task, data):
     found = parts(task, data)
     assert len(found) > 5
@@ -66,7 +74,7 @@ def test_sums_add_up_in_any_order_and_grouping(task, data):
     same(forwards, forwards + task.empty())
 
 
-@pytest.mark.parametrize("task", [*map(first_pass, CASES), *map(second_pass, CASES)])
+@pytest.mark.parametrize("task", PASSES)
 def test_sums_come_back_from_their_arrays(task, data):
     total = sum(parts(task, data), task.empty())
     arrays = {name: array.copy() for name, array in total.state().items()}
@@ -80,11 +88,11 @@ def test_sums_come_back_from_their_arrays(task, data):
 @given(rows=st.integers(1, 50))
 @settings(max_examples=10)
 def test_blocks_of_any_size_give_the_same(data, rows):
-    for task in (first_pass("correlated"), second_pass("correlated"), second_pass("fixed point")):
+    for task in PASSES:
         same(sum(parts(task, data), task.empty()), sum(parts(task, data, rows), task.empty()))
 
 
-@pytest.mark.parametrize("make", [first_pass, second_pass])
+@pytest.mark.parametrize("make", [first_pass, second_pass, third_pass])
 def test_a_task_is_small_and_goes_through_pickle(make, data):
     task = make("correlated")
     before = parts(task, data)[0]
@@ -132,7 +140,7 @@ def episode_terms(case, t):
         Phi = basis.kernel_rows(t.inputs) @ W.T
         b = 1 / (tables.KERNEL.diag(t.inputs) - (Phi**2).sum(axis=1) + likelihood.noise_variance)
         return (b[:, None] * Phi).T, Psi, r
-    tau = residual_variances(basis, t, Psi)
+    tau = residual_variances(basis, t, Psi) if likelihood.fitc else np.zeros(len(t))
     noise = noise_matrix(t, tau, likelihood.noise_variance, likelihood.correlated)
     return Psi.T @ np.linalg.inv(noise), Psi, r
 
@@ -178,6 +186,81 @@ def test_the_sandwich_is_the_obvious_one(case, data):
     found = sum(parts(task, data), task.empty())
     np.testing.assert_allclose(found.meat, meat, rtol=1e-9, atol=1e-9 * np.abs(meat).max())
     np.testing.assert_allclose(found.numbers[:2], [squares, E], rtol=1e-9)
+
+
+# ── the bootstrap ────────────────────────────────────────────────────────────────────────────────────
+
+
+def solved(task, data):
+    """The mean value of the initial states."""
+    totals = sum(parts(task, data), task.empty())
+    return totals.initial @ totals.statistics.posterior(task.likelihood).mean / totals.counts[1]
+
+
+def repeated(table, weights):
+    """A table in which each episode, known by its first row, stands as often as its weight says."""
+    first = np.flatnonzero(table["step"] == 0)
+    which = np.cumsum(table["step"] == 0) - 1
+    rows = [np.flatnonzero(which == e) for e in range(len(first)) for _ in range(weights[first[e]])]
+    new = {name: np.concatenate([column[r] for r in rows]) for name, column in table.items()}
+    return new | {"episode": np.repeat(np.arange(len(rows)), [len(r) for r in rows])}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_replicate_is_the_table_with_its_episodes_repeated(case, data, tmp_path):
+    table, task = tables.columns(LENGTHS), third_pass(case)
+    found = sum(parts(task, data), task.empty()).values()
+    first = np.flatnonzero(table["step"] == 0)
+    drawn = {row: np.random.default_rng([task.seed, 0, row]).poisson(1.0, task.end) for row in first}
+    assert len(found) == task.end - task.begin
+    for k in range(task.begin, task.end):
+        weights = {row: numbers[k] for row, numbers in drawn.items()}
+        path = tmp_path / f"{k}.parquet"
+        write_table(path, **repeated(table, weights))
+        expected = solved(task.first, open_dataset(path))
+        assert found[k - task.begin] == pytest.approx(expected, rel=1e-9)
+
+
+def test_replicates_do_not_depend_on_how_many_are_made_at_a_time(data):
+    whole, part = (
+        sum(parts(task, data), task.empty()) for task in (third_pass("iid", 7), third_pass("iid", 4))
+    )
+    np.testing.assert_allclose(whole.values()[:2], part.values(), rtol=1e-12)
+
+
+def test_rows_without_episodes_are_drawn_one_by_one(tmp_path):
+    loose = tables.columns(LENGTHS, chains=False)
+    single = loose | {"episode": np.arange(sum(LENGTHS)), "step": np.zeros(sum(LENGTHS), dtype=int)}
+    found = []
+    for name, table in (("loose", loose), ("single", single)):
+        write_table(tmp_path / f"{name}.parquet", **table, rows_per_group=20)
+        data = open_dataset(tmp_path / f"{name}.parquet", rows_per_partition=20)
+        task = third_pass("fixed point")
+        found.append(sum(parts(task, data), task.empty()).values())
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-10)
+    assert np.ptp(found[0]) > 0
+
+
+def test_replicates_that_drew_nothing_have_no_value(tmp_path):
+    write_table(tmp_path / "one.parquet", **tables.columns([9]))
+    data, task = open_dataset(tmp_path / "one.parquet"), Resampling(first_pass("iid"), 0, 0, 40)
+    weights = np.random.default_rng([0, 0, 0]).poisson(1.0, 40)
+    found = sum(parts(task, data), task.empty()).values()
+    assert np.array_equal(np.isnan(found), weights == 0)
+
+
+# ── clusters ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "names", [lambda e: 0 * e, lambda e: -1 - e, lambda e: e % 2], ids=["0", "-1…", "0, 1"]
+)
+def test_episodes_are_told_apart_whatever_they_are_called(data, tmp_path, names):
+    table = tables.columns(LENGTHS)
+    write_table(tmp_path / "named.parquet", **table | {"episode": names(table["episode"])}, rows_per_group=6)
+    other = open_dataset(tmp_path / "named.parquet", rows_per_partition=10)
+    for task in (second_pass("fixed point"), third_pass("fixed point")):
+        same(sum(parts(task, data), task.empty()), sum(parts(task, other), task.empty()))
 
 
 def test_rows_without_episodes_are_clusters_of_their_own(tmp_path):

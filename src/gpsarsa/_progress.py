@@ -38,11 +38,13 @@ class Progress:
             sys.stderr.write(f"\r{self._line}\x1b[K" if terminal else f"{self._line}\n")
             sys.stderr.flush()
 
-    def pace(self, done: int, unit: str) -> str:
-        """120,000 rows/s, 2 min left"""
-        rate = done / max(time.monotonic() - self._began, 1e-9)
+    def pace(self, done: int, unit: str, before: int = 0) -> str:
+        """120,000 rows/s, 2 min left; `before` of those done took no time, for they were kept."""
+        if done <= before:
+            return f"{before} {unit} kept from before" if before else ""
+        rate = (done - before) / max(time.monotonic() - self._began, 1e-9)
         text = f"{float(f'{rate:.3g}'):,.0f} {unit}/s"
-        if not self._total or not rate:
+        if not self._total:
             return text
         left = max(self._total - done, 0) / rate
         return f"{text}, {_duration(left)} left"

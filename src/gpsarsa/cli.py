@@ -171,11 +171,14 @@ def _add_play(commands: Any) -> None:
 
 def _add_report(commands: Any) -> None:
     parser = _add(
-        commands, "report", _report, "write the report of a run, or of several seeds of one experiment",
+        commands, "report", _report,
+        "write the report of a run, of several seeds of one experiment, or of an evaluation",
         "  gpsarsa report runs/MountainCar-v0-0\n"
         "  gpsarsa report runs/MountainCar-v0-* --out report.html",
     )  # fmt: skip
-    parser.add_argument("folders", nargs="+", metavar="DIR", help="folders of runs, or of folders of runs")
+    parser.add_argument(
+        "folders", nargs="+", metavar="DIR", help="folders of runs, of folders of runs, or of an evaluation"
+    )
     parser.add_argument("--out", metavar="FILE", help="the page (default DIR/report.html)")
 
 
@@ -192,9 +195,12 @@ def _add_evaluate(commands: Any) -> None:
     add("--gamma", type=_fraction, required=True, metavar="G", help="discount")
     add("--pseudo-inputs", type=_positive, default=256, metavar="M", help="how many (default 256)")
     add("--noise", choices=("auto", "iid", "correlated"), default="auto",
-        help="auto: correlated where the table has episode and step (default)")  # fmt: skip
+        help="auto: the projected fixed point, right where transitions are stochastic (default); iid: for "
+        "deterministic ones; correlated: biased where episodes are truncated")  # fmt: skip
     add("--target-policy", metavar="RUN",
         help="a run's folder or an agent's file: evaluate its policy, not the logged one")  # fmt: skip
+    add("--bootstrap", type=_count, default=0, metavar="B",
+        help="replicates of a bootstrap over episodes, such as 200 (default: none)")  # fmt: skip
     add("--prior-mean", type=_number, default=0.0, metavar="X", help="of Q (default 0)")
     add("--seed", type=_count, default=0, metavar="S", help="of the sample that is learnt from (default 0)")
     add("--engine", choices=("local", "ray"), default="local", help="where it runs (default local)")
@@ -426,9 +432,14 @@ def _mean_line(returns: list[float]) -> str:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from gpsarsa import runs
+    from gpsarsa import evaluating, runs
     from gpsarsa.report import write_report
 
+    if any(evaluating.is_evaluation(folder) for folder in options.folders):
+        if len(options.folders) > 1:
+            raise _UsageError("an evaluation has a report of its own; give one folder")
+        print(evaluating.write_report(options.folders[0], options.out))
+        return
     found = runs.read_all(options.folders)
     agent = _agent_for_pictures(str(found[0].folder)) if len(found) == 1 else None
     print(write_report(options.folders, path=options.out, agent=agent))
@@ -453,11 +464,16 @@ def _agent_for_pictures(folder: str) -> Any:
 
 def _evaluate(options: argparse.Namespace) -> None:
     from gpsarsa.evaluating import evaluate_into
+    from gpsarsa.offline.evaluation import FEWEST
 
     if options.resume and options.out is None:
         raise _UsageError("--resume needs --out, the folder of the evaluation to go on with")
     if options.address is not None and options.engine != "ray":
         raise _UsageError("--address is for --engine ray")
+    if options.noise == "correlated" and options.target_policy is not None:
+        raise _UsageError("--noise correlated needs the logged next actions; leave out --target-policy")
+    if 0 < options.bootstrap < FEWEST:
+        raise _UsageError(f"--bootstrap {options.bootstrap} is too few; expected {FEWEST} or more")
     files = options.files
     if len(files) > 1 and any(file.startswith("minari:") for file in files):
         raise _UsageError("a Minari dataset is evaluated alone")
@@ -470,6 +486,7 @@ def _evaluate(options: argparse.Namespace) -> None:
         prior_mean=options.prior_mean,
         seed=options.seed,
         target_policy=options.target_policy,
+        bootstrap=options.bootstrap,
         engine=options.engine,
         address=options.address,
         workers=options.workers,
@@ -496,6 +513,8 @@ def _evaluation_lines(found: dict[str, Any]) -> Iterator[str]:
     yield f"value: {value}, mean of {of}"
     yield f"{percent} interval: {_ends(found['interval'])} (clustered by {by})"
     yield f"the model's own: {_ends(found['posterior_interval'])}"
+    if found["bootstrap"]:
+        yield f"bootstrap: {_ends(found['bootstrap_interval'])} ({found['bootstrap']} replicates)"
     counts = f"{found['transitions']} transitions"
     counts += f" of {_episodes(found['clusters'])}" if found["episodes_known"] else ""
     left = found["left_out"]

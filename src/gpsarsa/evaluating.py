@@ -10,6 +10,7 @@
     partial/                     sums of finished partitions, while it goes on
 
 `resume=True` takes up an evaluation that was interrupted, and reads only what was not finished.
+`write_report` makes the pictures anew, from the table.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ from gpsarsa.offline.engines import EngineError
 from gpsarsa.offline.evaluation import Evaluation, evaluate
 from gpsarsa.runs import RunError
 
-__all__ = ["LEVEL", "Result", "evaluate_into", "load_policy", "read"]
+__all__ = ["LEVEL", "Result", "evaluate_into", "is_evaluation", "load_policy", "read", "write_report"]
 
-MODEL, PARTIAL = "model.safetensors", "partial"
+MODEL, REPORT, PARTIAL = "model.safetensors", "report.html", "partial"
 LEVEL = 0.9  # of the intervals in summary and report
 DRAWN, VISITED = 60, 2_000  # initial states and observations in the pictures
 
@@ -69,6 +70,7 @@ def evaluate_into(
     prior_mean: float = 0.0,
     seed: int = 0,
     target_policy: PathLike | None = None,
+    bootstrap: int = 0,
     engine: str = "local",
     address: str | None = None,
     workers: int | None = None,
@@ -93,6 +95,7 @@ def evaluate_into(
     settings: Config = {
         "gamma": gamma, "pseudo_inputs": pseudo_inputs, "noise": noise, "prior_mean": prior_mean,
         "seed": seed, "target_policy": None if target_policy is None else os.path.abspath(target_policy),
+        "bootstrap": bootstrap,
     }  # fmt: skip
     with _explained(source):
         dataset = open_dataset(source)
@@ -119,7 +122,10 @@ def evaluate_into(
         if folder is not None:
             folder.keep(result)
             if report:
-                _report(result, dataset, policy)
+                try:
+                    _write_report(result, dataset, policy, folder.path / REPORT)
+                except RunError as error:
+                    say(str(error))
     return result
 
 
@@ -136,28 +142,33 @@ def _explained(source: Any) -> Iterator[None]:
 
 
 def load_policy(path: PathLike) -> Any:
-    """The agent of a training run's folder, or of a file."""
+    """The agent of a training run's folder, or of a file; one that has learnt nothing yet is refused."""
     from gpsarsa import training
     from gpsarsa.control.agent import SarsaAgent
 
     path = Path(path)
-    if path.is_dir():
-        return training.load_agent(path)
     if not path.exists():
         raise RunError(f"the target policy {path} does not exist; give a run's folder or an agent's file")
-    return SarsaAgent.load(path)
+    agent = training.load_agent(path) if path.is_dir() else SarsaAgent.load(path)
+    if agent.acting_model is None:
+        raise RunError(
+            f"the target policy {path} has learnt nothing in its {agent.num_timesteps} steps and acts at "
+            f"random; train it for more than {agent.settings['warmup']}"
+        )
+    return agent
 
 
 def _summary(model: Evaluation, dataset: Dataset, seconds: float) -> Config:
-    found = {name: _number(value) for name, value in asdict(model.summary).items()}
+    replicates = len(model.replicates)
     return {
-        **found,
+        **{name: _known(value) for name, value in asdict(model.summary).items()},
         "level": LEVEL,
-        "interval": [_number(end) for end in model.interval(LEVEL)],
-        "posterior_interval": [_number(end) for end in model.interval(LEVEL, "posterior")],
+        "interval": _ends(model, "clustered"),
+        "posterior_interval": _ends(model, "posterior"),
+        "bootstrap": replicates,
+        "bootstrap_interval": _ends(model, "bootstrap") if replicates else None,
         "rows": dataset.rows,
         "episodes_known": dataset.has_episodes,
-        "noise": model.noise,
         "noise_variance": model.noise_variance,
         "pseudo_inputs": len(model.pseudo_inputs),
         "kernel": repr(model.kernel),
@@ -165,9 +176,13 @@ def _summary(model: Evaluation, dataset: Dataset, seconds: float) -> Config:
     }
 
 
-def _number(value: float) -> float | None:
+def _ends(model: Evaluation, kind: str) -> list[Any]:
+    return [_known(end) for end in model.interval(LEVEL, kind)]
+
+
+def _known(value: Any) -> Any:
     """JSON has no infinities."""
-    return value if math.isfinite(value) else None
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 # -- the folder -----------------------------------------------------------------------------------
@@ -186,7 +201,7 @@ class _Folder:
         there = [path.name for path in self.path.glob("*") if not path.name.startswith(".")]
         if not there:
             return None
-        if runs.CONFIG not in there or not _is_evaluation(self.path):
+        if not is_evaluation(self.path):
             raise RunError(f"{self.path} holds something else ({sorted(there)[0]}); choose another --out")
         if not resume:
             raise RunError(
@@ -228,9 +243,10 @@ class _Folder:
         shutil.rmtree(self.partial, ignore_errors=True)
 
 
-def _is_evaluation(folder: Path) -> bool:
+def is_evaluation(folder: PathLike) -> bool:
+    """Whether a folder holds an evaluation, finished or not."""
     try:
-        return runs.read_json(folder / runs.CONFIG).get("kind") == runs.EVALUATION
+        return runs.read_json(Path(folder) / runs.CONFIG).get("kind") == runs.EVALUATION
     except RunError:
         return False
 
@@ -241,7 +257,7 @@ def read(folder: PathLike) -> Result:
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "does not exist"
         raise RunError(f"{folder} {what}; give the folder that gpsarsa evaluate wrote")
-    if not (folder / runs.CONFIG).exists() or not _is_evaluation(folder):
+    if not is_evaluation(folder):
         raise RunError(f"{folder} holds no evaluation; give the folder that gpsarsa evaluate wrote")
     if not (folder / runs.SUMMARY).exists():
         raise RunError(
@@ -290,7 +306,26 @@ class _Policy:
         return self._inputs[nearest, self.observations.columns :]
 
 
-def _report(result: Result, dataset: Dataset, policy: Any) -> None:
+def write_report(folder: PathLike, path: PathLike | None = None) -> Path:
+    """Write the report of a finished evaluation anew and return where it is, by default in its folder.
+
+    Its pictures are made from a sample of the table, which must be where it was, and as it was.
+    """
+    result = read(folder)
+    files, rows = result.config["table"], result.summary["rows"]
+    made = f"the report of {folder} is made from its table"
+    try:
+        dataset = open_dataset(files[0] if len(files) == 1 else files)
+    except DatasetError as error:
+        raise RunError(f"{made}, which cannot be read: {error}") from error
+    if dataset.rows != rows:
+        raise RunError(f"{made}, which has {dataset.rows} rows now and had {rows}; evaluate it anew")
+    target = result.config["settings"]["target_policy"]
+    policy = None if target is None else load_policy(target)
+    return _write_report(result, dataset, policy, Path(folder) / REPORT if path is None else Path(path))
+
+
+def _write_report(result: Result, dataset: Dataset, policy: Any, path: Path) -> Path:
     """The pictures are made from a sample of the table."""
     from gpsarsa.report import write_evaluation_report
 
@@ -302,7 +337,4 @@ def _report(result: Result, dataset: Dataset, policy: Any) -> None:
     X = block.transitions.inputs[block.first] if dataset.has_episodes else block.transitions.inputs
     X = X if block.target_first is None else block.target_first
     X = X[rng.permutation(len(X))[:DRAWN]]
-    try:
-        write_evaluation_report(result, shown, X, LEVEL)
-    except RunError as error:
-        say(str(error))
+    return write_evaluation_report(result, shown, X, LEVEL, path)

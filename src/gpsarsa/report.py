@@ -373,8 +373,8 @@ def _episode_row(progress: dict[str, Any], i: int) -> list[str]:
 # -- an evaluation --------------------------------------------------------------------------------
 
 
-def write_evaluation_report(result: Any, policy: Any, initial: Array, level: float) -> Path:
-    """Write the report of an evaluation from logs into its folder and return where it is.
+def write_evaluation_report(result: Any, policy: Any, initial: Array, level: float, path: Path) -> Path:
+    """Write the report of an evaluation from logs and return where it is.
 
     Parameters
     ----------
@@ -386,8 +386,10 @@ def write_evaluation_report(result: Any, policy: Any, initial: Array, level: flo
         Some initial inputs, for the picture of their values.
     level : float
         Of the intervals.
+    path : path
+        The page.
     """
-    return _written(result.folder / "report.html", lambda: _evaluation_page(result, policy, initial, level))
+    return _written(path, lambda: _evaluation_page(result, policy, initial, level))
 
 
 def _evaluation_page(result: Any, policy: Any, initial: Array, level: float) -> str:
@@ -417,13 +419,17 @@ def _evaluation_header(result: Any, name: str) -> str:
     percent = f"{100 * found['level']:g} %"
     mean, _, error = _plus_minus(found["mean"], found["standard_error"]).partition(" ± ")
     figure = escape(mean) + (f"<small> ± {escape(error)}</small>" if error else "")
+    own = f"<p>The model’s own: {escape(_ends(found['posterior_interval']))}</p>"
+    if found["bootstrap"]:
+        ends = escape(_ends(found["bootstrap_interval"]))
+        own += f"<p>Bootstrap over episodes, {_number(found['bootstrap'])} replicates: {ends}</p>"
     of = "initial states" if found["episodes_known"] else "all states: episodes are unknown"
     return (
         f'<div class="what"><p class="kicker">gpsarsa evaluation</p><h1>{escape(name)}</h1>'
         f'<dl>{listed}</dl></div>\n<div class="result open"><p class="label">Value of the policy</p>'
         f'<p class="figure">{figure}</p><p>Mean of the {escape(of)}; ± is the standard error, clustered by '
         f'episode</p><p class="verdict">{percent} interval: {escape(_ends(found["interval"]))}</p>'
-        f"<p>The model’s own: {escape(_ends(found['posterior_interval']))}</p></div>"
+        f"{own}</div>"
     )
 
 
@@ -442,6 +448,8 @@ def _initial_values(model: Any, initial: Array, level: float) -> str:
     if len(initial) == 0:
         return _absent("No initial state was in the sample of the table.")
     low, high = model.interval_at(initial, level)
+    if not np.isfinite(high).all():
+        return _absent("One episode alone does not say how sure its values are.")
     caption = (
         f"{len(initial)} initial states of the log, with the action the policy takes there, from the worst "
         f"to the best. Bars are {100 * level:g} % intervals for their value, the line and its band the mean "
@@ -472,7 +480,7 @@ def _policy_surfaces(policy: Any) -> str:
 
 def _evaluation_settings(result: Any) -> str:
     found = result.summary
-    learnt = ("noise", "noise_variance", "pseudo_inputs", "kernel")
+    learnt = ("method", "noise_variance", "pseudo_inputs", "kernel")
     rows = [(name, _plain(value)) for name, value in result.config["settings"].items()]
     rows += [(f"{name} (used)", _plain(found[name])) for name in learnt]
     rows.append(

@@ -164,15 +164,14 @@ class Statistics:
             self._before[:] = Psi[-1]
             yield Psi, r, log_det
 
-    def scores(self, basis: Basis, transitions: Transitions, likelihood: Likelihood, mean: Array) -> Array:
-        """ψ̃ (r̃ − ψ̃ᵀm) of each row: how it pulls at the posterior mean. For rows that come one after
+    def equations(
+        self, basis: Basis, transitions: Transitions, likelihood: Likelihood
+    ) -> Iterator[tuple[Array, Array, Array]]:
+        """Block by block Ψ̃, Ψ̃ and r̃: a row adds ψ̃ψ̃ᵀ to S and ψ̃r̃ to v. For rows that come one after
         another, in call after call."""
         taus = np.empty(len(transitions))
-        parts = [
-            Psi * (r - product(Psi, mean))[:, None]
-            for Psi, r, _ in self._by_noise(basis, transitions, likelihood, taus, False)
-        ]
-        return np.concatenate([np.zeros((0, basis.size)), *parts])
+        for Psi, r, _ in self._by_noise(basis, transitions, likelihood, taus, False):
+            yield Psi, Psi, r
 
     def _add(self, Psi: Array, r: Array) -> None:
         if len(self.moment):
@@ -219,6 +218,10 @@ class Statistics:
         self.count = int(arrays["numbers"][2])
         return self
 
+    def inverse(self) -> Array:
+        """R = (I + Σ ψ̃ψ̃ᵀ)⁻¹."""
+        return Belief.from_information(symmetrised(self.gram, len(self.moment)), self.moment).covariance
+
     def posterior(self, likelihood: Likelihood) -> Belief:
         """N(m, R), its log evidence, and the noise that the last row passes on."""
         belief = Belief.from_information(symmetrised(self.gram, len(self.moment)), self.moment)
@@ -263,13 +266,12 @@ class FixedPoint:
             self.moment += transposed_product(weighted, r)
             self.count += len(r)
 
-    def scores(self, basis: Basis, transitions: Transitions, likelihood: Likelihood, mean: Array) -> Array:
-        """bφ (r − ψᵀm) of each row: how it pulls at the fixed point."""
-        parts = [
-            weighted * (r - product(Psi, mean))[:, None]
-            for weighted, _, Psi, r in _regression(basis, transitions, likelihood)
-        ]
-        return np.concatenate([np.zeros((0, basis.size)), *parts])
+    def equations(
+        self, basis: Basis, transitions: Transitions, likelihood: Likelihood
+    ) -> Iterator[tuple[Array, Array, Array]]:
+        """Block by block bΦ, Ψ and r: a row adds bφψᵀ to the matrix and bφr to the right-hand side."""
+        for weighted, _, Psi, r in _regression(basis, transitions, likelihood):
+            yield weighted, Psi, r
 
     def _combined(self, other: FixedPoint, sign: int) -> FixedPoint:
         _require_same_size(self, other)
@@ -298,6 +300,17 @@ class FixedPoint:
         self.count = int(arrays["numbers"][0])
         return self
 
+    def inverse(self) -> Array:
+        """G = (I + Σ bφψᵀ)⁻¹. ArithmeticError where the fixed point does not exist."""
+        M = len(self.moment)
+        if M == 0:
+            return np.empty((0, 0))
+        identity = np.eye(M)
+        G, info = dgesv(identity + self.cross, identity)[2:]
+        if info or not np.isfinite(G).all():
+            raise ArithmeticError("the projected fixed point does not exist: I + Σ bφψᵀ is singular")
+        return np.ascontiguousarray(G)
+
     def posterior(self, likelihood: Likelihood) -> Belief:
         """N(m, R) as above. ArithmeticError where the fixed point does not exist."""
         M = len(self.moment)
@@ -305,12 +318,9 @@ class FixedPoint:
         belief.scalars[CARRY_VARIANCE] = likelihood.noise_variance
         if M == 0:
             return belief
-        identity = np.eye(M)
-        G, info = dgesv(identity + self.cross, identity)[2:]
-        m = product(np.ascontiguousarray(G), self.moment)
-        if info or not np.isfinite(m).all():
-            raise ArithmeticError("the projected fixed point does not exist: I + Σ bφψᵀ is singular")
-        R = product(product(np.ascontiguousarray(G), identity + self.gram), np.ascontiguousarray(G.T))
+        G = self.inverse()
+        m = product(G, self.moment)
+        R = product(product(G, np.eye(M) + self.gram), np.ascontiguousarray(G.T))
         return Belief.restored(m, 0.5 * (R + R.T), np.zeros(M), belief.scalars)
 
 

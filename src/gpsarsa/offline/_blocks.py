@@ -12,7 +12,7 @@ import numpy as np
 
 from gpsarsa import _validation as check
 from gpsarsa._validation import Array
-from gpsarsa.offline._records import Block, DatasetError, Flags, Partition, Rows
+from gpsarsa.offline._records import Block, DatasetError, Flags, Integers, Partition, Rows
 from gpsarsa.offline._target import Target
 from gpsarsa.transitions import Transitions
 
@@ -86,6 +86,14 @@ class Logs(Dataset):
         """Where a row is, for messages."""
         return f"{file}, row {rows.numbers[i]}"
 
+    def _number(self, file: str) -> int:
+        """Of a file, among those of the dataset."""
+        return 0
+
+    def _episodes_of(self, rows: Rows) -> Integers:
+        """A number for each row's episode, whatever the log calls it: that of its first row."""
+        return rows.numbers - rows.steps if self.has_episodes else rows.episodes
+
     def _blocks(
         self, partition: Partition, gamma: float, target: Target | None, count: int
     ) -> Iterator[Block]:
@@ -105,7 +113,7 @@ class Logs(Dataset):
 
     def _block(self, file: str, rows: Rows, gamma: float, target: Target | None, last: Array | None) -> Block:
         """The transitions of the rows that can be used; `last` is the x′ before them, None if unknown."""
-        read, first_row = len(rows), int(rows.numbers[0])
+        read = len(rows)
         rows = self._usable(file, rows, asked=target is not None)
         x = np.concatenate([rows.observations, rows.actions], axis=1)
         self._check_finite(file, rows, rows.rewards[:, None], ["reward"])
@@ -122,7 +130,10 @@ class Logs(Dataset):
             target_first[:, o:] = target(target_first[:, :o])
         discounts = np.where(rows.terminated, 0.0, gamma)
         transitions = Transitions._trusted(x, rows.rewards.copy(), following, discounts, starts)
-        return Block(transitions, first, rows.episodes, first_row, read - len(rows), target_first)
+        return Block(
+            transitions, first, self._episodes_of(rows), rows.numbers, read - len(rows),
+            self._number(file), target_first,
+        )  # fmt: skip
 
     def _usable(self, file: str, rows: Rows, *, asked: bool) -> Rows:
         """The rows without those that were truncated and lack what comes next."""

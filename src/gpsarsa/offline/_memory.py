@@ -53,7 +53,7 @@ class Memory(Dataset):
         first = starts if self.has_episodes else np.zeros(len(rows), dtype=np.bool_)
         jumps = np.diff(rows, prepend=rows[0] - 1) != 1
         part = Transitions._trusted(*numbers, starts | jumps)
-        return Block(part, first, self._episodes[rows], int(rows[0]), 0)
+        return Block(part, first, self._episodes[rows], rows, 0)
 
 
 def _cuts(starts: Integers, rows: int, size: int) -> Iterator[tuple[int, int]]:

@@ -75,6 +75,9 @@ class Minari(Logs):
     def _place(self, file: str, rows: Rows, i: int) -> str:
         return f"{file}, episode {rows.episodes[i]}, step {rows.steps[i]}"
 
+    def _episodes_of(self, rows: Rows) -> Integers:
+        return rows.episodes
+
     def _episodes(self, chosen: Integers) -> Iterator[Rows]:
         """The rows of some episodes, episode by episode."""
         number = 0

@@ -37,6 +37,7 @@ class Table(Logs):
             self._files[file.path] = file
         if shape is None:
             raise DatasetError(f"{paths[0]} has no rows; expected at least one transition")
+        self._numbers = {path: number for number, path in enumerate(sorted(self._files))}
         self._shape = shape
         self.observation_columns, self.action_columns = shape.observation or 1, shape.action or 1
         self.discrete_action, self.has_episodes = shape.discrete, shape.episodes
@@ -48,6 +49,9 @@ class Table(Logs):
                 self.partitions.append(
                     Partition(file.path, first, last, len(self.partitions), file.size, file.mtime_ns)
                 )
+
+    def _number(self, file: str) -> int:
+        return self._numbers[file]
 
     def read(self, partition: Partition, count: int) -> Iterator[Rows]:
         file = self._files.get(partition.file)

@@ -111,11 +111,13 @@ class Block:
     first: Flags
     """Rows that begin an episode; none where episodes are not known."""
     episodes: Integers
-    """The episodes' numbers, -1 where they are not known."""
-    first_row: int
-    """The number, in its file (of Minari in its partition), of the first row read for this block."""
+    """A number for each row's episode, its own in the file; -1 where episodes are not known."""
+    numbers: Integers
+    """The rows' numbers in their file, of Minari in their partition."""
     left_out: int
     """Rows read for this block that were truncated and have no next action."""
+    file: int = 0
+    """The number of its file among those of the dataset."""
     target_first: Array | None = None
     """The inputs of the `first` rows with the target policy's action in place of the logged one."""
 
@@ -129,7 +131,8 @@ class Block:
             Transitions.concatenate(block.transitions for block in blocks),
             np.concatenate([block.first for block in blocks]),
             np.concatenate([block.episodes for block in blocks]),
-            blocks[0].first_row,
+            np.concatenate([block.numbers for block in blocks]),
             sum(block.left_out for block in blocks),
+            blocks[0].file,
             np.concatenate(first) if first else None,
         )

@@ -20,6 +20,10 @@ class Target:
     def __init__(self, policy: Any, observation_columns: int, action_columns: int, *, discrete: bool) -> None:
         if not callable(getattr(policy, "predict", None)):
             raise TypeError(f"target_policy is a {type(policy).__name__}; expected something with predict")
+        if getattr(policy, "acting_model", policy) is None:
+            raise DatasetError(
+                "target_policy is an agent that has learnt nothing yet and acts at random; train it first"
+            )
         if action_columns == 0:
             raise DatasetError(
                 "Transitions do not say which columns are the action's, so no target_policy can be asked; "

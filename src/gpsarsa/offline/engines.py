@@ -1,9 +1,9 @@
 """Where a pass over a table runs: on the threads of this machine, or on a Ray cluster.
 
-An engine is given a task (`sums.First` or `sums.Second`), the partitions of a table and a way to read one,
-and returns the sum over all partitions. Partitions are independent and their sums pure functions of them, so
-it does not matter who computes one, in which order, or how often. With a `work` folder each partition's sum
-is kept in a file there, and an interrupted pass does not read that partition again.
+An engine is given a task (`sums.First`, `Second` or `Resampling`), the partitions of a table and a way to
+read one, and returns the sum over all partitions. Partitions are independent and their sums pure functions
+of them, so it does not matter who computes one, in which order, or how often. With a `work` folder each
+partition's sum is kept in a file there, and an interrupted pass does not read that partition again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gpsarsa.offline.sums import Block
 __all__ = ["Engine", "EngineError", "Local", "Progressed", "Ray", "Work", "engine"]
 
 Read = Callable[[Any], Iterable[Block]]  # from a partition to its blocks
-Progressed = Callable[[int], None]  # is told of every partition done, by its number
+Progressed = Callable[[int, bool], None]  # told how many were done before, and whether this one was kept
 
 SUM_AT_ONCE = 8  # sums that one task of the tree adds up
 TRIES = 3  # of a task whose worker is lost, after the first
@@ -74,19 +74,20 @@ def kept(task: Any, path: Path | None) -> Any:
         return None
 
 
-def over(task: Any, partition: Any, read: Read, path: Path | None) -> Any:
-    """The sum of one partition, from its file or computed and kept there."""
+def over(task: Any, partition: Any, read: Read, path: Path | None) -> tuple[Any, bool]:
+    """The sum of one partition, and whether it was kept in its file; computed and kept there otherwise."""
     found = kept(task, path)
-    if found is None:
-        try:
-            found = task.over(read(partition))
-        except (ValueError, ArithmeticError) as error:
-            if type(error) not in (ValueError, ArithmeticError):
-                raise
-            raise DatasetError(f"{partition.file}: {error}") from error
-        if path is not None:
-            checkpoint.write(path, found.state(), {})
-    return found
+    if found is not None:
+        return found, True
+    try:
+        found = task.over(read(partition))
+    except (ValueError, ArithmeticError) as error:
+        if type(error) not in (ValueError, ArithmeticError):
+            raise
+        raise DatasetError(f"{partition.file}: {error}") from error
+    if path is not None:
+        checkpoint.write(path, found.state(), {})
+    return found, False
 
 
 class Local:
@@ -124,8 +125,9 @@ class Local:
                 partition = partitions[submitted]
                 waiting[submitted] = pool.submit(over, task, partition, read, work.path(partition))
                 submitted += 1
-            yield waiting.pop(i).result()
-            done(i)
+            found, known = waiting.pop(i).result()
+            yield found
+            done(i, known)
 
 
 class Ray:
@@ -171,9 +173,9 @@ class Ray:
             pending.append(word)
             while len(pending) >= limit or (pending and submitted == len(partitions)):
                 ready, pending = ray.wait(pending, num_returns=1)
-                if (error := ray.get(ready[0])) is not None:
-                    raise error
-                done(finished)
+                if isinstance(word := ray.get(ready[0]), Exception):
+                    raise word
+                done(finished, word)
                 finished += 1
         root = tree.root()
         return task.empty() if root is None else task.restored(ray.get(root))
@@ -248,12 +250,14 @@ def _unreachable(where: str, why: str) -> EngineError:
     return EngineError(f"Ray cannot be reached at {where}: {why}; check the address, or use engine='local'")
 
 
-def _over_alone(shared: Any, partition: Any, path: str | None) -> tuple[Exception | None, dict[str, Any]]:
-    """In a worker: what went wrong, for the driver to raise, and the state of one partition's sum."""
+def _over_alone(shared: Any, partition: Any, path: str | None) -> tuple[Exception | bool, dict[str, Any]]:
+    """In a worker: what went wrong, for the driver to raise, or whether it was kept; and the state of one
+    partition's sum."""
     task, read = shared
     try:
         with threadpool_limits(1, user_api="blas"):
-            return None, over(task, partition, read, None if path is None else Path(path)).state()
+            found, known = over(task, partition, read, None if path is None else Path(path))
+            return known, found.state()
     except Exception as error:
         return error, {}
 

@@ -5,9 +5,9 @@
     evaluation.predict(X, return_std=True)              # a SparseGPSarsa as any other
 
 Pseudo-inputs and hyperparameters are chosen on a sample of the table; then one exact pass over all of it
-gives the posterior and a second one its standard errors. On-policy (the logged next actions), noise is
-correlated where episodes are known: then stochastic transitions leave no bias. With a target policy, the
-next action is the target's and the posterior is that of the projected fixed point.
+gives the posterior and a second one its standard errors. Unless another noise model is asked for, the
+posterior is that of the projected fixed point, which stochastic transitions do not bias, whether the next
+actions are the logged ones or a target policy's.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
 from threadpoolctl import threadpool_limits
 
 from gpsarsa import _validation as check
@@ -33,11 +34,10 @@ from gpsarsa._progress import Progress
 from gpsarsa._validation import Array
 from gpsarsa._version import __version__
 from gpsarsa.basis import Basis, pivots
-from gpsarsa.belief import Belief
 from gpsarsa.kernels import Delta, Kernel, KernelLike, Matern52, Product
 from gpsarsa.offline.datasets import Dataset, DatasetError, open_dataset
 from gpsarsa.offline.engines import Engine, Work, engine
-from gpsarsa.offline.sums import First, Second, Spread, Totals
+from gpsarsa.offline.sums import First, Replicates, Resampling, Second, Spread, Totals
 from gpsarsa.optimization import Search
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.statistics import FixedPoint, Likelihood
@@ -48,10 +48,14 @@ __all__ = ["Evaluation", "compare", "evaluate"]
 
 SAMPLE = 4_000  # transitions on which pseudo-inputs and hyperparameters are chosen
 LEARN_WITH, LEARN_STEPS = 100, 40  # pseudo-inputs and iterations of the evidence
+METHODS = {"auto": "projected fixed point", "iid": "iid noise", "correlated": "correlated noise"}
 NOVEL = 1e-6  # pseudo-inputs leave none of which less than this share of the variance is new
 UNIT_LENGTHSCALE = 0.5  # of a column's range, at first
 LARGEST = 1e100  # reward, whose square and sums must be finite
-ROUNDS = 3  # of regression and evidence, off-policy
+BOUNDS = {"lengthscales": (0.04, 10.0), "variance": (1e-4, 1e2)}  # the least and most, in units of the first
+ROUNDS = 3  # of regression and evidence, at the fixed point
+TOGETHER = 25  # replicates of the bootstrap in one pass, each with a matrix of its own
+FEWEST = 20  # replicates that have ends at 5 and 95 %
 
 
 @dataclass(frozen=True)
@@ -59,12 +63,13 @@ class Value:
     """The mean value of the initial states, and what is known of its error."""
 
     mean: float
-    standard_error: float  # clustered by episode: other episodes would have given other values
+    standard_error: float  # clustered by episode; infinite where there is one episode only
     posterior_std: float  # the model's own
     initial_states: int
     transitions: int
     left_out: int
     clusters: int
+    method: str  # what the mean is: "projected fixed point", "iid noise" or "correlated noise"
 
 
 class Evaluation(SparseGPSarsa):
@@ -72,12 +77,20 @@ class Evaluation(SparseGPSarsa):
 
     `value` is the mean value of the initial states (all states where episodes are unknown), `interval` its
     interval, `interval_at` that of Q at other inputs. Everything else is a SparseGPSarsa's.
+
+    With G and the scores g_e of the C episodes as in `gpsarsa.offline.sums`, and w ~ N(0, I) the prior,
+
+        Cov(m) = G (C/(C − 1) Σ g_e g_eᵀ + I) Gᵀ:
+
+    what other episodes would have changed, and how far the prior may have pulled m from w (m has the mean
+    w − Gw). Intervals take Student's quantile with C − 1 degrees of freedom.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._value: Value | None = None
-        self._spread = np.zeros((self._basis.size, self._basis.size))  # Cov(m), the sandwich
+        self._spread = np.zeros((self._basis.size, self._basis.size))  # Cov(m)
+        self._replicates = np.empty(0)
         self.gamma = math.nan
 
     @property
@@ -97,27 +110,56 @@ class Evaluation(SparseGPSarsa):
         """Of `value`, clustered by episode."""
         return self.summary.standard_error
 
+    @property
+    def replicates(self) -> Array:
+        """The values that the bootstrap found; none where it was not asked for."""
+        return self._replicates.copy()
+
     def interval(self, level: float = 0.9, kind: str = "clustered") -> tuple[float, float]:
-        """An interval for the policy's value; `kind` "posterior" is the model's own credible interval."""
-        check.one_of(kind, "kind", ("clustered", "posterior"))
+        """An interval for the policy's value.
+
+        "clustered": v̄ ± Student's quantile · `standard_error`. "posterior": the model's own credible
+        interval. "bootstrap": between quantiles of the values of replicates, where `evaluate` made some.
+        """
+        check.one_of(kind, "kind", ("clustered", "posterior", "bootstrap"))
         found = self.summary
-        half = _quantile(level) * (found.standard_error if kind == "clustered" else found.posterior_std)
+        if kind == "bootstrap":
+            return self._between(level)
+        if kind == "posterior":
+            half = _quantile(level) * found.posterior_std
+        else:
+            half = _quantile(level, found.clusters - 1) * found.standard_error
         return found.mean - half, found.mean + half
+
+    def _between(self, level: float) -> tuple[float, float]:
+        """Quantiles of the replicates; those that drew no episode are left out."""
+        _quantile(level)  # refuses what is no level
+        drawn = self._replicates[np.isfinite(self._replicates)]
+        if len(self._replicates) == 0:
+            raise ValueError("there is no bootstrap; ask for one: evaluate(..., bootstrap=200)")
+        if len(drawn) == 0:
+            return -math.inf, math.inf
+        low, high = np.quantile(drawn, [0.5 - 0.5 * level, 0.5 + 0.5 * level])
+        return float(low), float(high)
 
     def interval_at(self, X: Any, level: float = 0.9) -> tuple[Array, Array]:
         """Lower and upper ends for Q at the rows of X: clustered errors, and what Z leaves open."""
         X = check.rows(X, "X", self._columns)
+        quantile = _quantile(level, self.summary.clusters - 1)
         basis = self._basis
         Psi = basis.whiten(basis.kernel_rows(X))
         variance = np.einsum("ij,ij->i", product(np.ascontiguousarray(Psi), self._spread), Psi)
-        half = _quantile(level) * np.sqrt(np.maximum(variance, 0.0) + basis.unexplained(X, Psi))
+        half = quantile * np.sqrt(np.maximum(variance, 0.0) + basis.unexplained(X, Psi))
         mean = self.predict(X)
         return mean - half, mean + half
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         arrays, content = super()._state()
-        return arrays | {"spread": self._spread}, content | {
-            "value": None if self._value is None else asdict(self._value),
+        value = None if self._value is None else asdict(self._value)
+        if value is not None and math.isinf(value["standard_error"]):
+            value["standard_error"] = None  # JSON has no infinities
+        return arrays | {"spread": self._spread, "replicates": self._replicates}, content | {
+            "value": value,
             "gamma": None if math.isnan(self.gamma) else self.gamma,
         }
 
@@ -128,7 +170,11 @@ class Evaluation(SparseGPSarsa):
         self = super()._from_state(kernel, arrays, content)
         M = self._basis.size
         self._spread = check.rows(arrays["spread"].reshape(M, M or 1), "spread")[:, :M]
-        self._value = None if content["value"] is None else Value(**content["value"])
+        self._replicates = np.array(arrays["replicates"], dtype=np.float64)
+        value = content["value"]
+        if value is not None and value["standard_error"] is None:
+            value = value | {"standard_error": math.inf}
+        self._value = None if value is None else Value(**value)
         self.gamma = math.nan if content["gamma"] is None else float(content["gamma"])
         return self
 
@@ -143,6 +189,7 @@ def evaluate(
     noise: str = "auto",
     pseudo_inputs: Any = 256,
     target_policy: Any = None,
+    bootstrap: int = 0,
     engine: Any = "local",
     seed: Any = 0,
     work: str | os.PathLike[str] | None = None,
@@ -163,29 +210,47 @@ def evaluate(
         sample, a number of pseudo-inputs is placed among the inputs of a sample.
     prior_mean : float
     noise : {"auto", "iid", "correlated"}
-        "auto": correlated where the table has `episode` and `step`, else iid.
+        "auto": none; the posterior of the projected fixed point, which stochastic transitions do not bias.
+        "iid": the residual's posterior, for deterministic transitions. "correlated": the posterior under
+        Engel's noise model with DTC weights, for stochastic ones; it needs `episode` and `step` columns and
+        the logged next actions, and is biased where episodes are truncated.
     target_policy : object with `predict`, optional
-        Evaluate this policy instead of the one that made the log, by the projected fixed point.
+        Evaluate this policy instead of the one that made the log.
+    bootstrap : int
+        Replicates of a bootstrap over episodes: in each, every episode counts as often as a Poisson variable
+        of mean 1 says, and the posterior mean is solved for anew; kernel and pseudo-inputs stay. A pass over
+        the table for every 25 of them.
     engine : {"local", "ray"} or an Engine
         `workers` says how many, `address` where a Ray cluster is.
     seed : int
-        Of the sample.
+        Of the sample and the bootstrap.
     work : folder, optional
         Keeps the sums of finished partitions, so that an interrupted evaluation goes on where it was.
     """
     dataset = source if isinstance(source, Dataset) else open_dataset(source)
+    check.one_of(noise, "noise", ("auto", "iid", "correlated"))
+    if noise == "correlated" and target_policy is not None:
+        raise ValueError(
+            "noise = 'correlated' needs the logged next actions, not a target policy's; use noise='auto'"
+        )
+    if 0 < check.count(bootstrap, "bootstrap") < FEWEST:
+        raise ValueError(f"bootstrap = {bootstrap}; expected 0 or at least {FEWEST}, better 200")
     return _Evaluator(
-        dataset, check.discount(gamma, "gamma"), check.number(prior_mean, "prior_mean"),
-        check.one_of(noise, "noise", ("auto", "iid", "correlated")), target_policy,
-        np.random.default_rng(seed), _engine(engine, address, workers), work, progress_bar,
+        dataset, check.discount(gamma, "gamma"), check.number(prior_mean, "prior_mean"), noise,
+        target_policy, bootstrap, np.random.default_rng(seed), _engine(engine, address, workers), work,
+        progress_bar,
     ).run(kernel, noise_variance, pseudo_inputs)  # fmt: skip
 
 
 def compare(evaluations: Mapping[str, Evaluation]) -> dict[str, dict[str, float]]:
     """P(the row's policy is better than the column's), from values and clustered standard errors.
 
-    The best comes first. Evaluations are taken as independent, which overstates the doubt where policies
-    are evaluated on the same log.
+    With the difference d of two values, their standard errors s and t and degrees of freedom μ and ν,
+
+        P = F(d / √(s² + t²)),     F Student's distribution with (s² + t²)² / (s⁴/μ + t⁴/ν) degrees
+
+    of freedom (Welch). The best comes first. Evaluations are taken as independent, which overstates the
+    doubt where policies are evaluated on the same log.
     """
     names = sorted(evaluations, key=lambda name: -evaluations[name].value)
     return {
@@ -195,20 +260,31 @@ def compare(evaluations: Mapping[str, Evaluation]) -> dict[str, dict[str, float]
 
 
 def _probability(one: Evaluation, other: Evaluation) -> float:
-    spread = math.hypot(one.standard_error, other.standard_error)
     difference = one.value - other.value
-    return NormalDist().cdf(difference / spread) if spread > 0 else 0.5 + 0.5 * float(np.sign(difference))
+    found = [(e.standard_error**2, max(e.summary.clusters - 1, 1)) for e in (one, other)]
+    variance = sum(square for square, _ in found)
+    if variance == 0.0:
+        return 0.5 + 0.5 * float(np.sign(difference))
+    if math.isinf(variance):
+        return 0.5
+    freedom = 1.0 / sum((square / variance) ** 2 / degrees for square, degrees in found)
+    return float(stdtr(freedom, difference / math.sqrt(variance)))
 
 
 def _engine(name: Any, address: str | None, workers: int | None) -> Engine:
     return engine(name, address=address, workers=workers)
 
 
-def _quantile(level: float) -> float:
+def _quantile(level: float, freedom: float = math.inf) -> float:
+    """Of Student's distribution, by default the normal one, so that ± it holds `level`."""
     level = check.fraction(level, "level")
     if level in (0.0, 1.0):
         raise ValueError(f"level = {level}; expected a number between 0 and 1, such as 0.9")
-    return NormalDist().inv_cdf(0.5 + 0.5 * level)
+    if freedom < 1:
+        return math.inf
+    if math.isinf(freedom):
+        return NormalDist().inv_cdf(0.5 + 0.5 * level)
+    return float(stdtrit(freedom, 0.5 + 0.5 * level))
 
 
 @dataclass
@@ -220,20 +296,18 @@ class _Evaluator:
     prior_mean: float
     noise: str
     target_policy: Any
+    bootstrap: int
     rng: np.random.Generator
     engine: Engine
     work: Any
     progress_bar: bool
 
     def run(self, kernel: Any, noise_variance: Any, pseudo_inputs: Any) -> Evaluation:
-        fixed_point = self.target_policy is not None
-        correlated = not fixed_point and (
-            self.noise == "correlated" or (self.noise == "auto" and self.dataset.has_episodes)
-        )
-        if self.noise == "correlated" and not self.dataset.has_episodes:
+        fixed_point, correlated = self.noise == "auto", self.noise == "correlated"
+        if correlated and not self.dataset.has_episodes:
             raise DatasetError(
                 "noise='correlated' needs to know which rows follow each other: the table has no columns "
-                "episode and step; use noise='iid'"
+                "episode and step; use noise='auto'"
             )
         block = self.dataset.sample(SAMPLE, self.rng, gamma=self.gamma, target_policy=self.target_policy)
         t = block.transitions
@@ -245,17 +319,17 @@ class _Evaluator:
         largest = t.rewards[np.argmax(np.abs(t.rewards))]
         if abs(largest) > LARGEST:
             raise DatasetError(f"the reward {largest} is too large for double precision; rescale the rewards")
-        if not fixed_point and not correlated and self._looks_stochastic(t):
+        if self.noise == "iid" and self._looks_stochastic(t):
             warnings.warn(
                 "the logged transitions look stochastic, where iid noise is biased however much data there "
-                "is; give the table `episode` and `step` columns, so that noise can be correlated",
+                "is; use noise='auto'",
                 stacklevel=4,
             )
         learner = _Learner(self, t, correlated, fixed_point)
         with threadpool_limits(1, user_api="blas"):  # small matrices
             model = learner.model(kernel, noise_variance)
             Z = learner.pseudo_inputs(model.kernel, pseudo_inputs)
-        likelihood = Likelihood(model.noise_variance, True, correlated, self.prior_mean)
+        likelihood = Likelihood(model.noise_variance, not correlated, correlated, self.prior_mean)
         task = First(model.kernel, Z, likelihood, fixed_point)
         totals = self._pass(task, "posterior")
         return self._evaluation(task, totals)
@@ -270,18 +344,19 @@ class _Evaluator:
 
     def _pass(self, task: Any, what: str) -> Any:
         dataset = self.dataset
-        first = task.first if isinstance(task, Second) else task
         description = {
             "gamma": self.gamma, "task": type(task).__name__, "version": __version__,
-            "state": [np.asarray(part).tobytes().hex() for part in _numbers(task)],
-            "objects": [_fingerprint(first.kernel), _fingerprint(self.target_policy)],
+            "state": [np.asarray(part).tobytes().hex() for part in task.numbers],
+            "objects": [_fingerprint(task.kernel), _fingerprint(self.target_policy)],
         }  # fmt: skip
         share = dataset.rows / max(len(dataset.partitions), 1)
         with Progress(what, dataset.rows, shown=self.progress_bar) as progress:
+            rows = 0.0, 0.0  # of partitions done, of those whose sums were kept from before
 
-            def done(number: int) -> None:
-                rows = round(share * (number + 1))
-                progress(rows, progress.pace(rows, "rows"))
+            def done(number: int, kept: bool) -> None:
+                nonlocal rows
+                rows = rows[0] + share, rows[1] + share * kept
+                progress(round(rows[0]), progress.pace(round(rows[0]), "rows", before=round(rows[1])))
 
             read = Reader(dataset, self.gamma, self.target_policy)
             return self.engine.run(
@@ -289,37 +364,47 @@ class _Evaluator:
             )
 
     def _evaluation(self, task: First, totals: Totals) -> Evaluation:
-        belief = totals.statistics.posterior(task.likelihood)
+        likelihood = task.likelihood
+        belief, G = totals.statistics.posterior(likelihood), totals.statistics.inverse()
         E = max(totals.counts[1], 1.0)
-        direction = totals.initial / E
-        centred = float(direction @ belief.mean)
-        inverse = _inverse(totals, belief)
-        second = Second(
-            task, belief.mean.copy(), product(np.ascontiguousarray(inverse.T), direction), centred, float(E)
-        )
-        spread: Spread = self._pass(second, "errors")
-        clusters = max(spread.numbers[1], 1.0)
-        finite = clusters / max(clusters - 1.0, 1.0)
-        meat = finite * spread.meat
+        initial = totals.initial / E  # ψ̄
+        centred = float(initial @ belief.mean)
+        direction = product(np.ascontiguousarray(G.T), initial)
+        spread: Spread = self._pass(Second(task, belief.mean.copy(), direction, centred, float(E)), "errors")
+        clusters = int(spread.numbers[1])
+        finite = clusters / max(clusters - 1, 1)
         found = Evaluation(
-            task.kernel, task.likelihood.noise_variance, task.basis.Z, growth="streaming",
-            noise="correlated" if task.likelihood.correlated else "iid", prior_mean=self.prior_mean,
+            task.kernel, likelihood.noise_variance, task.basis.Z, growth="streaming",
+            weights="fitc" if likelihood.fitc else "dtc",
+            noise="correlated" if likelihood.correlated else "iid", prior_mean=self.prior_mean,
         )  # fmt: skip
         found._belief = belief
         found._history.newest[-1] = totals.counts[0]
-        found._spread = product(product(inverse, meat), np.ascontiguousarray(inverse.T))
+        found._spread = product(product(G, finite * spread.meat + np.eye(len(G))), np.ascontiguousarray(G.T))
+        found._replicates = self._replicated(task)
         found.gamma = self.gamma
-        covariance = float(direction @ product(belief.covariance, direction))
+        square = finite * spread.numbers[0] + float(direction @ direction)
         found._value = Value(
             mean=self.prior_mean + centred,
-            standard_error=math.sqrt(finite * spread.numbers[0]),
-            posterior_std=math.sqrt(max(covariance, 0.0)),
+            standard_error=math.sqrt(square) if clusters > 1 else math.inf,
+            posterior_std=math.sqrt(max(float(initial @ product(belief.covariance, initial)), 0.0)),
             initial_states=int(totals.counts[1]),
             transitions=int(totals.counts[0]),
             left_out=int(totals.counts[2]),
-            clusters=int(clusters),
+            clusters=clusters,
+            method=METHODS[self.noise],
         )
         return found
+
+    def _replicated(self, task: First) -> Array:
+        """The values of the bootstrap's replicates, a pass for some of them at a time."""
+        seed = int(self.rng.spawn(1)[0].integers(2**62)) if self.bootstrap else 0
+        values = [np.empty(0)]
+        for begin in range(0, self.bootstrap, TOGETHER):
+            end = min(begin + TOGETHER, self.bootstrap)
+            found: Replicates = self._pass(Resampling(task, seed, begin, end), f"bootstrap {end}")
+            values.append(self.prior_mean + found.values())
+        return np.concatenate(values)
 
 
 @dataclass(frozen=True)
@@ -332,22 +417,6 @@ class Reader:
 
     def __call__(self, partition: Any) -> Any:
         return self.dataset.blocks(partition, gamma=self.gamma, target_policy=self.target_policy)
-
-
-def _inverse(totals: Totals, belief: Belief) -> Array:
-    """G: R, or for the fixed point (I + Σ bφψᵀ)⁻¹."""
-    if isinstance(totals.statistics, FixedPoint):
-        return np.asarray(np.linalg.inv(np.eye(belief.size) + totals.statistics.cross), dtype=np.float64)
-    return belief.covariance
-
-
-def _numbers(task: Any) -> list[Any]:
-    """All numbers on which a task's sums depend."""
-    if isinstance(task, Second):
-        return [*_numbers(task.first), task.mean, task.direction, task.value, task.episodes]
-    likelihood = [float(value) for value in asdict(task.likelihood).values()]
-    table = task.kernel.table(task.pseudo_inputs.shape[1]) if isinstance(task.kernel, Kernel) else ()
-    return [task.pseudo_inputs, likelihood, float(task.fixed_point), *table]
 
 
 def _fingerprint(value: Any) -> str:
@@ -381,7 +450,10 @@ class _Learner:
         model = self._at(kernel, start, t)
         if not names:
             return model
-        search = Search(pseudo_inputs=False, hyperparameters=names, max_iterations=LEARN_STEPS, quiet=True)
+        bounds = {} if given is not None else self._bounds(kernel)
+        search = Search(
+            pseudo_inputs=False, hyperparameters=names, bounds=bounds, max_iterations=LEARN_STEPS, quiet=True
+        )
         for _ in range(ROUNDS if self.fixed_point else 1):
             rows = self._targets(model) if self.fixed_point else t
             found, report = model._search(rows, search)
@@ -401,10 +473,21 @@ class _Learner:
             parts += [Delta(column, share=0.5) for column in range(columns, t.columns)]
         return parts[0] if len(parts) == 1 else Product(*parts)
 
+    def _bounds(self, kernel: Kernel) -> dict[str, Any]:
+        """Lengthscales and variance within BOUNDS. Further out the evidence is flat in both together; they
+        run away, and few pseudo-inputs are left that differ."""
+        return {
+            name: (low * np.asarray(value), high * np.asarray(value))
+            for name, value in kernel.parameters.items()
+            for ending, (low, high) in BOUNDS.items()
+            if name.endswith(ending)
+        }
+
     def _at(self, kernel: Any, noise_variance: float, t: Transitions) -> SparseGPSarsa:
         Z = t.inputs[pivots(kernel, t._arrays[0], LEARN_WITH, NOVEL)]
         return SparseGPSarsa(
             kernel, noise_variance, Z, growth="streaming",
+            weights="dtc" if self.correlated else "fitc",  # FITC's τ takes the place of correlated noise
             noise="correlated" if self.correlated else "iid", prior_mean=self.evaluator.prior_mean,
         )  # fmt: skip
 
