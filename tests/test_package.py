@@ -37,6 +37,8 @@ LAYERS = [
     ["control.callbacks"],
     ["runs"],
     ["control.checkpoints", "control.evaluation"],
+    ["control.imagination"],
+    ["control.dynamics"],
     ["control.improvement", "control.critic", "control.incumbent", "control.policies"],
     ["control.environments", "control.experience"],
     ["control.spaces"],

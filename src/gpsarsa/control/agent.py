@@ -35,19 +35,22 @@ from gpsarsa.control.callbacks import as_callback
 from gpsarsa.control.critic import Critic
 from gpsarsa.control.environments import Course, Happening
 from gpsarsa.control.experience import Experience
+from gpsarsa.control.imagination import Imagination, Values, values_of
 from gpsarsa.control.improvement import Improvement
-from gpsarsa.control.incumbent import Incumbent
+from gpsarsa.control.incumbent import Contender, Incumbent
 from gpsarsa.control.spaces import Actions, Observations, Scaling
 from gpsarsa.kernels import KernelLike
 from gpsarsa.placement import Novelty, Placement
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.timescales import Timescales
+from gpsarsa.transitions import Transitions
 
 __all__ = ["SarsaAgent"]
 
-GROWTH = 1.4  # hyperparameters and pseudo-inputs are chosen anew when the data has grown so much
-EVERY, AT_LEAST = 0.05, 20  # the policy is improved when the data has grown by that share, and so many steps
+GROWTH = 1.3  # hyperparameters and pseudo-inputs are chosen anew when the data has grown so much
+EVERY, AT_LEAST = 0.1, 20  # the policy is improved when the data has grown by that share, and so many steps
 ROUNDS = 2  # of policy iteration, each time
+IDLE = 4.0  # and so much longer while nothing can be gained
 LATE = 4.0  # slow steps wait for an episode's end, unless they are late by this factor
 NOVEL = 0.01  # an input that leaves more of its variance unexplained becomes a pseudo-input at once
 ROOM = 1.25  # for those, beyond the budget, until pseudo-inputs are placed anew
@@ -61,6 +64,7 @@ class Lane:
     row: Array
     role: str
     model: SparseGPSarsa | None  # frozen: who acts (trial, incumbent), or what explores at the start
+    values: Values | None = None  # by which it looks ahead
     action: Array | None = None
     first: bool = True
     total: float = 0.0
@@ -145,6 +149,7 @@ class SarsaAgent:
         self.critic = Critic(observations, actions, self.gamma, settings["budget"])
         self.experience = Experience(observations.columns, actions.columns, settings["memory"])
         self.improvement = Improvement(self.experience, actions)
+        self.imagination = self._imagination(settings)
         self.incumbent = Incumbent()
         self.num_timesteps = 0
         self.episodes = 0
@@ -155,6 +160,12 @@ class SarsaAgent:
         self._own_kernel = False
         self._next_structure, self._last_improvement = settings["warmup"], 0
         self._began, self._spent = time.monotonic(), 0.0
+
+    def _imagination(self, settings: dict[str, Any]) -> Imagination | None:
+        """Of a world whose observations are numbers."""
+        if settings["method"] == "sarsa" or any(self.observations.categories):
+            return None
+        return Imagination(self.observations, self.actions, settings["gamma"], settings["budget"])
 
     def _adopt(self, model: Any) -> None:
         """Start from a model of the user's."""
@@ -238,11 +249,26 @@ class SarsaAgent:
         if model is None:
             return self.actions.random(1, self._acting)[0]
         if deterministic:
-            return policies.maximiser(model, self.actions, row, None)
+            holder = self.incumbent.holder
+            return self._greedy(model, None if holder is None else self._values(holder), row)
         draw = lambda: model.sample(1, self._acting)[0]  # noqa: E731
         return self._choose(
             policies.Decision(observation, row, self.num_timesteps, self._acting, model, self.actions, draw)
         )
+
+    def _greedy(self, model: SparseGPSarsa, values: Values | None, row: Array) -> Array:
+        """The best action: one step ahead where the world is known, else in the posterior mean."""
+        if values is None or self.imagination is None:
+            return policies.maximiser(model, self.actions, row, None)
+        return self.imagination.plan(values, row)
+
+    def _values(self, contender: Contender) -> Values | None:
+        imagination = self.imagination
+        if imagination is None or not imagination.ready:
+            return None
+        if contender.values is None:
+            contender.values = values_of(contender.model, imagination.candidates, imagination.split)
+        return contender.values
 
     # -- learning -----------------------------------------------------------------------------
 
@@ -326,8 +352,10 @@ class SarsaAgent:
         first = course.begin(i, int(seed))
         if first is None:
             return None
-        role, frozen = self._role()
-        lane = Lane(*first, role, frozen)
+        if self.imagination is not None:
+            self.imagination.starts.append(first[1].copy())
+        role, frozen, values = self._role()
+        lane = Lane(*first, role, frozen, values)
         lane.action = self._act(lane, lane.observation, lane.row)
         if self.model is not None:
             asked = self.model if frozen is None else frozen
@@ -335,22 +363,21 @@ class SarsaAgent:
             lane.predicted = float(mean[0]) + asked.prior_mean, float(np.sqrt(variance[0]))
         return lane
 
-    def _role(self) -> tuple[str, SparseGPSarsa | None]:
+    def _role(self) -> tuple[str, SparseGPSarsa | None, Values | None]:
         """Who acts in the next episode."""
         if self.model is None:
-            return "random", None
+            return "random", None, None
         if self.method == "sarsa":
-            return "explore", None
-        role, incumbent = self.incumbent.role(self.episodes), self.incumbent
-        if role == "trial" and incumbent.challenger is not None:
-            return role, incumbent.challenger.model
-        if role == "incumbent" and incumbent.holder is not None:
-            return role, incumbent.holder.model
-        return "explore", self.model.copy()
+            return "explore", None, None
+        role = self.incumbent.role(self.episodes)
+        contender = {"trial": self.incumbent.challenger, "incumbent": self.incumbent.holder}.get(role)
+        if contender is not None:
+            return role, contender.model, self._values(contender)
+        return "explore", self.model.copy(), None
 
     def _act(self, lane: Lane, observation: Any, row: Array) -> Array:
         if lane.role in ("trial", "incumbent") and lane.model is not None:
-            return self.actions.taken(policies.maximiser(lane.model, self.actions, row, None))
+            return self.actions.taken(self._greedy(lane.model, lane.values, row))
 
         def draw() -> Callable[[Array], Array]:
             if lane.function is None:
@@ -394,6 +421,8 @@ class SarsaAgent:
         """Finish an episode: judge who acted, do what is due, and return its line of the log."""
         number = self.episodes
         self.episodes += 1
+        if self.imagination is not None:
+            self.imagination.finished(lane.length, happening.truncated and not happening.terminated)
         if self.method == "improving":
             self.incumbent.finished(lane.role, lane.model, lane.total, lane.length, self.num_timesteps)
         else:
@@ -426,8 +455,10 @@ class SarsaAgent:
             if self._learner is None and seen >= self._next_structure:
                 self._begin_on_policy()
             return
-        since = seen - self._last_improvement
-        if seen >= self._next_structure * (1.0 if at_end else GROWTH):
+        since, wait = seen - self._last_improvement, 1.0 if at_end else GROWTH
+        if self._unbeatable():
+            patience, wait = IDLE * patience, IDLE * wait
+        if seen >= self._next_structure * wait:
             self._attempt(self._restructure)
             self._next_structure = int(seen * GROWTH)
         elif self._learner is not None and since >= patience * max(EVERY * seen, AT_LEAST):
@@ -435,6 +466,13 @@ class SarsaAgent:
         else:
             return
         self._last_improvement = seen
+
+    def _unbeatable(self) -> bool:
+        """Whether the incumbent always earns the largest reward for the longest time there is."""
+        imagination, rewards = self.imagination, self.experience.rewards
+        if imagination is None or not len(rewards):
+            return False
+        return self.incumbent.unbeatable(float(rewards.max()) * imagination.steps)
 
     def _attempt(self, step: Callable[[], None]) -> None:
         """A slow step that numerical trouble cannot spoil: the learner stays as it was.
@@ -464,7 +502,8 @@ class SarsaAgent:
         self._learner = self._driven(model)
 
     def _restructure(self) -> None:
-        """Hyperparameters by the evidence, pseudo-inputs by placement, then the improved posterior."""
+        """Hyperparameters by the evidence, pseudo-inputs by placement, then the improved posterior; and
+        what can be imagined."""
         critic, improvement, experience = self.critic, self.improvement, self.experience
         improvement.stochastic = critic.stochastic(experience, self.rng)
         self.scaling = critic.scaling(experience)
@@ -480,6 +519,32 @@ class SarsaAgent:
         improvement.forget()
         improvement.improve(found, ROUNDS, self.rng)
         self._learner, self.log_evidence = self._driven(found), log_evidence
+        if self.imagination is not None:
+            self._imagine(self.imagination, found.copy())
+
+    def _imagine(self, imagination: Imagination, newest: SparseGPSarsa) -> None:
+        """Learn what the world does, judge the incumbent and the newest posterior in it, dream of better."""
+        experience, holder = self.experience, self.incumbent.holder
+        if not imagination.starts:
+            return
+        imagination.learn(experience, self.rng)
+        starts = imagination.some_starts(experience, self.rng)
+        judged = imagination.judge(newest, starts)
+        if judged is None:
+            return
+        known, old = [judged], None if holder is None else imagination.judge(holder.model, starts)
+        if old is not None:
+            known.append(old)
+
+        def tuned(rows: Transitions) -> SparseGPSarsa:
+            if self._own_kernel:
+                return self.critic._model(newest.kernel, newest.noise_variance, newest.prior_mean)
+            return self.critic.tuned(newest, rows, experience, self.rng)
+
+        best = imagination.better(known, starts, experience, tuned, self.rng)
+        if best is not old:
+            of_holder = None if old is None else old.returns
+            self.incumbent.imagined(best.model, best.values, best.returns, of_holder)
 
     def _driven(self, model: SparseGPSarsa) -> Timescales:
         room = int(ROOM * self.settings["budget"])
@@ -526,6 +591,9 @@ class SarsaAgent:
         if self.model is not None:
             sums = self.improvement.state(self.model)
             arrays |= {f"sums.{name}": array for name, array in sums.items()}
+        if self.imagination is not None and self.imagination.ready:
+            own, content["imagination"] = self.imagination.state()
+            arrays |= {f"imagination.{name}": array for name, array in own.items()}
         own, content["incumbent"] = self.incumbent.state()
         arrays |= {f"incumbent.{name}": array for name, array in own.items()}
         return arrays, {"agent": content}
@@ -565,7 +633,8 @@ class SarsaAgent:
     def _restored(
         cls, arrays: dict[str, Any], kept: dict[str, Any], policy: Any, kernel: Any, placement: Any
     ) -> Self:
-        parts: dict[str, dict[str, Any]] = {"experience": {}, "learner": {}, "sums": {}, "incumbent": {}}
+        names = "experience", "learner", "sums", "incumbent", "imagination"
+        parts: dict[str, dict[str, Any]] = {name: {} for name in names}
         for name, array in arrays.items():
             part, own = name.split(".", 1)
             parts[part][own] = array
@@ -595,6 +664,8 @@ class SarsaAgent:
             self._learner = SparseGPSarsa._from_state(own_kernel, parts["learner"], learner["model"])
         if self.model is not None:
             self.improvement.restore(parts["sums"], self.model)
+        if self.imagination is not None and "imagination" in kept:
+            self.imagination.restore(parts["imagination"], kept["imagination"])
         self.incumbent.restore(
             parts["incumbent"], kept["incumbent"], lambda described: saved_kernel(described, kernel)
         )

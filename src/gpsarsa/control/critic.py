@@ -145,11 +145,28 @@ class Critic:
         else:
             noise = LEAST_NOISE * unit**2, max(MOST_NOISE * unit**2, 2.0 * self.reward_noise(experience, rng))
         bounds["noise_variance"] = noise
-        kernel = clipped(model.kernel, bounds)
-        Z = t.inputs[pivots(kernel, t.inputs, LEARN_WITH)]
+        found, log_evidence = self._by_evidence(model, prior_mean, t, bounds)
+        return self.placed(found, prior_mean, experience, rng), log_evidence
+
+    def tuned(
+        self, model: SparseGPSarsa, t: Transitions, experience: Experience, rng: np.random.Generator
+    ) -> SparseGPSarsa:
+        """A model without pseudo-inputs, with hyperparameters by the evidence of imagined transitions."""
+        unit = reward_unit(experience.rewards)
+        bounds = self.bounds(model.kernel, self.scaling(experience), unit)
+        bounds["noise_variance"] = LEAST_NOISE * unit**2, MOST_NOISE * unit**2
+        rows = np.sort(rng.choice(len(t), min(len(t), LEARN_FROM), replace=False))
+        return self._by_evidence(model, model.prior_mean, t[rows], bounds)[0]
+
+    def _by_evidence(
+        self, model: SparseGPSarsa, prior_mean: float, t: Transitions, bounds: dict[str, tuple[Any, Any]]
+    ) -> tuple[SparseGPSarsa, float]:
+        """A model without pseudo-inputs, whose hyperparameters are learnt, and the log evidence per row."""
+        kernel, noise = clipped(model.kernel, bounds), bounds["noise_variance"]
         learner = SparseGPSarsa(
-            kernel, float(np.clip(model.noise_variance, *noise)), Z, growth="streaming", prior_mean=prior_mean
-        )
+            kernel, float(np.clip(model.noise_variance, *noise)),
+            t.inputs[pivots(kernel, t.inputs, LEARN_WITH)], growth="streaming", prior_mean=prior_mean,
+        )  # fmt: skip
         search = Search(
             pseudo_inputs=False, hyperparameters=list(bounds), bounds=bounds, max_iterations=LEARN_STEPS,
             quiet=True,
@@ -157,8 +174,7 @@ class Critic:
         parameters, report = learner._search(t, search)
         if report.interrupted:
             raise KeyboardInterrupt
-        found = self._model(parameters.kernel, parameters.noise_variance, prior_mean)
-        return self.placed(found, prior_mean, experience, rng), report.end / len(t)
+        return self._model(parameters.kernel, parameters.noise_variance, prior_mean), report.end / len(t)
 
     def placed(
         self, model: SparseGPSarsa, prior_mean: float, experience: Experience, rng: np.random.Generator

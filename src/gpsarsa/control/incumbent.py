@@ -20,11 +20,13 @@ from typing import Any
 
 import numpy as np
 
+from gpsarsa._validation import Array
 from gpsarsa.sparse import SparseGPSarsa
 
 __all__ = ["Contender", "Incumbent"]
 
 RERUN = 4  # the incumbent acts in every fourth episode
+RERUN_IMAGINED = 2  # in every second one where contenders are imagined: it shows what imagination is worth
 TRIALS = 3  # episodes before a challenger can take over by little
 MOST_TRIALS, MOST_STEPS = 6, 0.1  # undecided after as many episodes and this share of all steps: dropped
 WINDOW = 40  # newest episodes by which a contender is judged
@@ -38,10 +40,11 @@ class Contender:
     model: SparseGPSarsa
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     steps: int = 0  # it took to find out
+    values: Any = None  # how it acts where the world is known, see `imagination`
 
     @property
     def mean(self) -> float:
-        return math.fsum(self.returns) / len(self.returns)
+        return math.fsum(self.returns) / max(len(self.returns), 1)
 
     @property
     def squares(self) -> float:
@@ -58,12 +61,14 @@ class Incumbent:
         self.challenger: Contender | None = None
         self.recent: deque[float] = deque(maxlen=RECENT)
         self.replaced = 0  # how often another took over
+        self.imagining = False  # whether contenders come from imagination, not from exploring episodes
 
     def role(self, episode: int) -> str:
         """Who acts in an episode: "trial" (the challenger), "incumbent", or "explore" (the newest)."""
         if self.challenger is not None:
             return "trial"
-        if self.holder is not None and episode % RERUN == RERUN - 1:
+        every = RERUN_IMAGINED if self.imagining else RERUN
+        if self.holder is not None and episode % every == every - 1:
             return "incumbent"
         return "explore"
 
@@ -83,7 +88,7 @@ class Incumbent:
             self.challenger.returns.append(total)
             self.challenger.steps += length
             self._judge(self.challenger, so_far)
-        elif role == "explore":
+        elif role == "explore" and not self.imagining:
             contender = Contender(model, steps=length)
             contender.returns.append(total)
             if self.holder is None:
@@ -91,6 +96,40 @@ class Incumbent:
             elif self.challenger is None and total >= self.holder.mean and not self._settled(total):
                 self.challenger = contender
                 self._judge(contender, so_far)
+
+    def imagined(self, model: SparseGPSarsa, values: Any, returns: Array, of_holder: Array | None) -> None:
+        """A posterior's imagined returns, and the holder's from the same starts.
+
+        It takes over where it is better by more than chance, and by more than imagination was wrong about
+        the holder; where it is better, but not by so much, it is tried.
+        """
+        self.imagining = True
+        contender = Contender(model, values=values)
+        if self.holder is None or of_holder is None:
+            self.holder, self.challenger = contender, None
+            return
+        gain = returns - of_holder
+        better = float(gain.mean()) - float(gain.std()) / math.sqrt(len(gain))
+        if better <= 0.0:
+            return
+        if better > self._error(float(of_holder.mean())):
+            self.holder, self.challenger = contender, None
+            self.replaced += 1
+        elif self.challenger is None:
+            self.challenger = contender
+
+    def _error(self, imagined: float) -> float:
+        """By how much more than chance the holder's returns differ from what was imagined."""
+        holder = self.holder
+        if holder is None or not holder.returns:
+            return 0.0
+        chance = self.spread() / math.sqrt(len(holder.returns))
+        return max(abs(holder.mean - imagined) - chance, 0.0)
+
+    def unbeatable(self, most: float) -> bool:
+        """Whether the holder returned `most`, beyond which there is nothing, every time."""
+        holder = self.holder
+        return holder is not None and len(holder.returns) >= TRIALS and min(holder.returns) >= most
 
     def _settled(self, total: float) -> bool:
         """Whether the incumbent has always returned just this: there is nothing to decide."""
@@ -100,6 +139,8 @@ class Incumbent:
     def _judge(self, challenger: Contender, so_far: int) -> None:
         holder, n = self.holder, len(challenger.returns)
         assert holder is not None
+        if not holder.returns:
+            return
         clearly = n >= 2 and self.score(challenger) > 2.0 * holder.mean - self.score(holder)
         if clearly or (n >= TRIALS and self.score(challenger) > self.score(holder)):
             self.holder, self.challenger = challenger, None
@@ -120,7 +161,7 @@ class Incumbent:
     def spread(self) -> float:
         """The standard deviation of a policy's returns, pooled over the contenders."""
         known = [c for c in (self.holder, self.challenger) if c is not None]
-        freedom = sum(len(c.returns) - 1 for c in known)
+        freedom = sum(max(len(c.returns) - 1, 0) for c in known)
         prior = float(np.var(self.recent)) if self.recent else 0.0
         return math.sqrt((sum(c.squares for c in known) + prior) / (freedom + 1))
 
@@ -140,12 +181,13 @@ class Incumbent:
                     "returns": list(contender.returns),
                     "steps": contender.steps,
                 }
+        content["imagining"] = self.imagining
         return arrays, content
 
     def restore(self, arrays: Mapping[str, Any], content: Mapping[str, Any], kernel_of: Any) -> None:
         """`kernel_of` turns a saved description of a kernel into the kernel."""
         self.recent = deque(content["recent"], maxlen=RECENT)
-        self.replaced = int(content["replaced"])
+        self.replaced, self.imagining = int(content["replaced"]), bool(content["imagining"])
         for name in ("holder", "challenger"):
             contender = None
             if name in content:

@@ -1,0 +1,339 @@
+"""What an environment does, learnt from the transitions it showed.
+
+    s′ = s + f(s, a)                     one regression for each column of the observation
+    r  = g(s, a)                         one while the episode goes on, one for its last reward
+    the episode ends where h(s′) > ½     a regression on 0 (it went on) and 1 (it ended)
+
+Each is a sparse Gaussian process (SparseGPSarsa with γ = 0) whose hyperparameters are learnt by the
+evidence. Physics is smooth but for walls and contacts, whose few rows would blur everything else: rows
+that lie far from the fit are left out of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpsarsa._linalg import compiled, product
+from gpsarsa._table import kernel_matrix, kernel_row
+from gpsarsa._validation import Array
+from gpsarsa.basis import pivots
+from gpsarsa.control.critic import clipped
+from gpsarsa.control.experience import Experience
+from gpsarsa.control.spaces import Actions, Observations, Scaling
+from gpsarsa.kernels import RBF, Delta, Kernel, Product, Sum
+from gpsarsa.optimization import Search
+from gpsarsa.sparse import SparseGPSarsa
+from gpsarsa.transitions import Transitions
+
+__all__ = ["ENDED", "LOST", "Dynamics", "Regression", "World"]
+
+ENOUGH = 1.0  # of the noise variance: pseudo-inputs leave no more unexplained
+PSEUDO_INPUTS, LEARN_WITH = 200, 80  # of each regression; of its evidence
+FIT_FROM, PLACE_FROM, LEARN_FROM = 3_000, 1_000, 400  # rows: of the posterior, of placement, of the evidence
+STEPS, PASSES = 15, 3  # iterations of the evidence; fits, each without the last one's outliers
+LENGTHSCALE, LEAST_LENGTHSCALE, MOST_LENGTHSCALE = 0.5, 0.05, 10.0  # of a column's visited range
+LEAST_SHARE, MOST_SHARE = 0.01, 0.9999  # between discrete actions
+LEAST_VARIANCE, MOST_VARIANCE, LEAST_NOISE, MOST_NOISE = 0.01, 1e3, 1e-8, 1.0  # outcomes have variance 1
+NOISE = 1e-3
+OUTLIER, FAR = 10.0, 3.0  # an outlier's distance from the fit: times the usual, and standard deviations
+MOST_OUTLIERS = 0.1  # of the rows
+FINE = 1e-3  # a distance, in standard deviations of the outcome, that does not matter
+MOST_END_NOISE = 1e-4
+LEAST_END_VARIANCE, MOST_END_VARIANCE = 1e-4, 10.0
+TOUCHED, MOST_TOUCHED = 3, 0.3  # different inputs, and share of all, that led to a column's extreme: a wall
+BEYOND = 0.02  # of a column's range outside which nothing is known
+ENDED, LOST = 1, 2  # what became of an imagined episode
+NEAR = 200  # rows next to the ended ones, and as many others, by which ends are learnt
+
+
+class World(NamedTuple):
+    """All regressions as the compiled loop reads them: those of the observation's columns, of the end, of
+    the reward while the episode goes on, and of the last one. All kernels but the end's share their form."""
+
+    codes: NDArray[np.int64]
+    end_codes: NDArray[np.int64]
+    values: Array  # a row for each regression
+    Zt: Array
+    sizes: NDArray[np.int64]
+    weights: Array
+    offset: Array
+    scale: Array
+    walls: Array  # two rows: the least and largest value of each column where there is a wall, else ∓∞
+    known: Array  # two rows: observations never left this range
+
+    def outcomes(self, X: Array) -> tuple[Array, Array, NDArray[np.int8]]:
+        """After each input: the next observation (the action's columns are 0), the reward, and whether the
+        episode goes on (0), ends (ENDED), or leaves what is known (LOST)."""
+        ahead, rewards, fate = np.zeros_like(X), np.empty(len(X)), np.empty(len(X), dtype=np.int8)
+        _outcomes(*self, X, ahead, rewards, fate)
+        return ahead, rewards, fate
+
+
+@compiled
+def _outcomes(
+    codes, end_codes, values, Zt, sizes, weights, offset, scale, walls, known, X, ahead, rewards, fate
+):
+    columns = walls.shape[1]  # of the observation
+    work, pair = np.zeros((3, Zt.shape[2] + 1)), np.zeros((2, X.shape[1]))
+    row = work[0]
+    for t in range(X.shape[0]):
+        for c in range(X.shape[1]):
+            pair[0, c] = X[t, c]
+        lost = False
+        for j in range(columns + 3):
+            if j == columns + (1 if fate[t] == ENDED else 2):  # the other reward (fate is known by then)
+                continue
+            n, total = sizes[j], 0.0
+            if n > 0:
+                form = end_codes if j == columns else codes
+                kernel_row(form, values[j], Zt[j], n, pair, int(j == columns), row, work[1], work[2])
+                for i in range(n):
+                    total += weights[j, i] * row[i]
+            total = offset[j] + scale[j] * total
+            if j < columns:
+                value = min(max(X[t, j] + total, walls[0, j]), walls[1, j])
+                ahead[t, j] = pair[1, j] = value
+                lost = lost or value < known[0, j] or value > known[1, j]
+            elif j == columns:
+                fate[t] = ENDED if total > 0.5 else LOST if lost else 0
+            else:
+                rewards[t] = total
+
+
+class Regression:
+    """y ≈ offset + scale · Σ_j w_j k(z_j, x), the posterior mean of a sparse Gaussian process."""
+
+    def __init__(self, kernel: Kernel, columns: int) -> None:
+        self.kernel, self.noise = kernel, NOISE
+        self.offset, self.scale = 0.0, 1.0
+        self.Z, self.weights = np.empty((0, columns)), np.empty(0)
+        self.outliers = 0.0  # their share of the rows
+        self.known = False
+
+    def __call__(self, X: Array) -> Array:
+        return self.offset + self.scale * self._standard(X)
+
+    def _standard(self, X: Array) -> Array:
+        if len(self.weights) == 0:
+            return np.zeros(len(X))
+        rows = np.empty((len(X), len(self.weights)))
+        Zt = np.ascontiguousarray(self.Z.T)
+        kernel_matrix(*self.kernel.table(X.shape[1]), Zt, len(self.weights), np.ascontiguousarray(X), rows)
+        return product(rows, self.weights)
+
+    def learn(self, X: Array, y: Array, bounds: dict[str, Any], rng: np.random.Generator) -> None:
+        """From inputs and their outcomes; nothing is done where these are predicted well already."""
+        distance = np.abs(y - self(X)) / self.scale
+        if self.known and np.mean(distance > FINE) <= self.outliers + 0.01:
+            return
+        keep = ~_far(distance) if self.known else np.ones(len(y), dtype=np.bool_)
+        self.known = True
+        for _ in range(PASSES):
+            self.offset, self.scale = float(np.mean(y[keep])), float(np.std(y[keep]))
+            if not self.scale > 1e-12 * abs(self.offset):  # constant
+                self.scale, self.Z, self.weights = 1.0, self.Z[:0], self.weights[:0]
+                return
+            standard = (y - self.offset) / self.scale
+            self.search(X[keep], standard[keep], bounds, rng)
+            self.fit(X[keep], standard[keep], rng)
+            again = ~_far(np.abs(standard - self._standard(X)))
+            if (again == keep).all():
+                break
+            keep = again
+        self.outliers = 1.0 - float(np.mean(keep))
+
+    def search(self, X: Array, y: Array, bounds: dict[str, Any], rng: np.random.Generator) -> None:
+        """Hyperparameters by the evidence of some rows."""
+        rows = _some(np.arange(len(X)), LEARN_FROM, rng)
+        X, y = X[rows], y[rows]
+        kernel = clipped(self.kernel, bounds)
+        noise = float(np.clip(self.noise, *bounds["noise_variance"]))
+        model = SparseGPSarsa(kernel, noise, X[pivots(kernel, X, LEARN_WITH, 1e-6)], growth="streaming")
+        search = Search(
+            pseudo_inputs=False, hyperparameters=list(bounds), bounds=bounds, max_iterations=STEPS, quiet=True
+        )
+        found, report = model._search(_regression(X, y), search)
+        if report.interrupted:
+            raise KeyboardInterrupt
+        self.kernel, self.noise = found.kernel, found.noise_variance
+
+    def fit(self, X: Array, y: Array, rng: np.random.Generator) -> None:
+        """Pseudo-inputs among the rows, and the posterior mean."""
+        rows = _some(np.arange(len(X)), FIT_FROM, rng)
+        places = X[_some(rows, PLACE_FROM, rng)]
+        enough = max(ENOUGH * self.noise, LEAST_NOISE) / float(self.kernel.diag(places[:1])[0])
+        Z = places[pivots(self.kernel, places, PSEUDO_INPUTS, enough)]
+        model = SparseGPSarsa(self.kernel, self.noise, Z[:0], growth="streaming")
+        model.add_pseudo_inputs(Z)
+        model.fit(_regression(X[rows], y[rows]))
+        self.Z, self.weights = model._basis.Z.copy(), model._basis.unwhiten(model._belief.mean)
+
+    # -- files --------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        numbers = [self.noise, self.offset, self.scale, self.outliers]
+        return (
+            {"Z": self.Z, "weights": self.weights},
+            {"kernel": self.kernel.to_config(), "numbers": numbers, "known": self.known},
+        )
+
+    @classmethod
+    def restored(cls, arrays: Mapping[str, Array], content: Mapping[str, Any]) -> Regression:
+        self = cls(Kernel.from_config(content["kernel"]), arrays["Z"].shape[1])
+        self.Z, self.weights = np.array(arrays["Z"]), np.array(arrays["weights"])
+        self.noise, self.offset, self.scale, self.outliers = (float(x) for x in content["numbers"])
+        self.known = bool(content["known"])
+        return self
+
+
+class Dynamics:
+    """The regressions of one environment, whose observations are numbers."""
+
+    def __init__(self, observations: Observations, actions: Actions) -> None:
+        self.split, self.columns = observations.columns, observations.columns + actions.columns
+        self.actions = actions
+        self.regressions: list[Regression] = []  # in the order of `World`
+        self.walls = self.known = np.zeros((2, self.split))
+        self._world: World | None = None
+
+    def learn(self, experience: Experience, rng: np.random.Generator) -> None:
+        """From all that is stored."""
+        split = self.split
+        X, ended = np.ascontiguousarray(experience.inputs), experience.discounts == 0.0
+        following, rewards = experience.following[:, :split], experience.rewards
+        seen = np.concatenate([X[:, :split], following])
+        scaling = Scaling.of(seen, seen.min(axis=0), seen.max(axis=0))
+        width, ends = scaling.width, np.array([seen.min(axis=0), seen.max(axis=0)])
+        touching = np.array([following == end for end in ends])
+        times = np.array([[len(np.unique(X[rows], axis=0)) for rows in side.T] for side in touching])
+        walls = (times >= TOUCHED) & (times <= MOST_TOUCHED * len(X))
+        free = ~(touching & walls[:, None]).any(axis=(0, 2))  # what a wall stopped says nothing of the rest
+        self.walls = np.where(walls, ends, [[-np.inf], [np.inf]])
+        self.known = ends + [[-BEYOND], [BEYOND]] * width
+        kernel, bounds = self._kernel(width)
+        if not self.regressions:
+            self.regressions = [Regression(kernel, self.columns) for _ in range(split + 3)]
+            self.regressions[split].kernel = self._end_kernel(width)[0]
+            self.regressions[split].noise = MOST_END_NOISE
+        for j in range(split):
+            self.regressions[j].learn(X[free], following[free, j] - X[free, j], bounds, rng)
+        end, reward, last = self.regressions[split:]
+        if ended.any():
+            self._learn_ends(end, following, ended, width, rng)
+            last.learn(X[ended], rewards[ended], bounds, rng)
+        if not ended.all():
+            reward.learn(X[~ended], rewards[~ended], bounds, rng)
+        self._world = None
+
+    def _kernel(self, width: Array) -> tuple[Kernel, dict[str, Any]]:
+        """The kernel of an outcome at first, and the bounds of its hyperparameters."""
+        columns, own = list(range(self.split)), list(range(self.split, self.columns))
+        parts: list[Kernel] = [RBF(LENGTHSCALE * width, 1.0, columns)]
+        bounds: dict[str, Any] = {
+            "0.lengthscales": (LEAST_LENGTHSCALE * width, MOST_LENGTHSCALE * width),
+            "0.variance": (LEAST_VARIANCE, MOST_VARIANCE),
+            "noise_variance": (LEAST_NOISE, MOST_NOISE),
+        }
+        if self.actions.continuous:
+            reach = self.actions.high - self.actions.low
+            reach = np.where(reach > 0.0, reach, 1.0)
+            parts.append(RBF(LENGTHSCALE * reach, 1.0, own))
+            bounds["1.lengthscales"] = LEAST_LENGTHSCALE * reach, MOST_LENGTHSCALE * reach
+        else:
+            parts += [Delta(column, share=0.5) for column in own]
+            bounds |= {f"{i}.share": (LEAST_SHARE, MOST_SHARE) for i in range(1, len(parts))}
+        return Product(*parts), bounds
+
+    def _end_kernel(self, width: Array) -> tuple[Kernel, dict[str, Any]]:
+        """Ends are often a matter of one column, at whatever value of the others: a term for each, and one
+        for all of them together."""
+        terms: list[Kernel] = [RBF(LENGTHSCALE * width, 0.1, list(range(self.split)))]
+        if self.split > 1:
+            terms += [RBF(LENGTHSCALE * w, 0.1, [c]) for c, w in enumerate(width)]
+        reach = [width, *width]
+        bounds: dict[str, Any] = {"noise_variance": (LEAST_NOISE, MOST_END_NOISE)}  # an end is no accident
+        for i in range(len(terms)):
+            bounds[f"{i}.lengthscales"] = LEAST_LENGTHSCALE * reach[i], MOST_LENGTHSCALE * reach[i]
+            bounds[f"{i}.variance"] = LEAST_END_VARIANCE, MOST_END_VARIANCE
+        return Sum(*terms) if len(terms) > 1 else terms[0], bounds
+
+    def _learn_ends(
+        self,
+        end: Regression,
+        following: Array,
+        ended: NDArray[np.bool_],
+        width: Array,
+        rng: np.random.Generator,
+    ) -> None:
+        """From observations that ended an episode, those next to them, and some others."""
+        last, others = following[ended], following[~ended]
+        scaled = last / width
+        nearness = np.array([np.square(scaled - row / width).sum(axis=1).min() for row in others])
+        near = np.argsort(nearness, kind="stable")[: max(NEAR, 3 * len(last))]
+        rows = np.union1d(near, _some(np.arange(len(others)), NEAR, rng))
+        states = np.zeros((len(last) + len(rows), self.columns))  # ends do not depend on an action
+        states[:, : self.split] = np.concatenate([last, others[rows]])
+        target = np.concatenate([np.ones(len(last)), np.zeros(len(rows))])
+        if end.known and ((end(states) > 0.5) == (target > 0.5)).all():
+            return
+        end.known = True
+        if len(last) >= 3:
+            end.search(states, target, self._end_kernel(width)[1], rng)
+        end.fit(states, target, rng)
+
+    @property
+    def world(self) -> World:
+        """What the compiled loop reads."""
+        if self._world is None:
+            d, regressions = self.columns, self.regressions
+            most = max(1, *(len(r.weights) for r in regressions))
+            tables = [r.kernel.table(d) for r in regressions]
+            values = np.zeros((len(regressions), max(len(own) for _, own in tables)))
+            Zt, weights = np.zeros((len(regressions), d, most)), np.zeros((len(regressions), most))
+            for j, r in enumerate(regressions):
+                Zt[j, :, : len(r.Z)], weights[j, : len(r.Z)] = r.Z.T, r.weights
+                values[j, : len(tables[j][1])] = tables[j][1]
+            self._world = World(
+                tables[0][0], tables[self.split][0], values, Zt,
+                np.array([len(r.weights) for r in regressions], dtype=np.int64), weights,
+                np.array([r.offset for r in regressions]), np.array([r.scale for r in regressions]),
+                self.walls, self.known,
+            )  # fmt: skip
+        return self._world
+
+    # -- files --------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Array], list[Any]]:
+        arrays, content = {"walls": self.walls, "known": self.known}, list[Any]()
+        for i, regression in enumerate(self.regressions):
+            own, described = regression.state()
+            arrays |= {f"{i}.{name}": array for name, array in own.items()}
+            content.append(described)
+        return arrays, content
+
+    def restore(self, arrays: Mapping[str, Array], content: list[Any]) -> None:
+        self.walls, self.known = np.array(arrays["walls"]), np.array(arrays["known"])
+        self.regressions = [
+            Regression.restored({name: arrays[f"{i}.{name}"] for name in ("Z", "weights")}, described)
+            for i, described in enumerate(content)
+        ]
+        self._world = None
+
+
+def _far(distance: Array) -> NDArray[np.bool_]:
+    """Which distances, in standard deviations of the outcome, are outliers; none where they are too many
+    to be."""
+    far = distance > max(OUTLIER * float(np.median(distance)), FAR)
+    return far if np.mean(far) <= MOST_OUTLIERS else np.zeros(len(far), dtype=np.bool_)
+
+
+def _some(rows: NDArray[np.intp], count: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    return rows if len(rows) <= count else np.sort(rng.choice(rows, count, replace=False))
+
+
+def _regression(X: Array, y: Array) -> Transitions:
+    return Transitions._trusted(X, y, X, np.zeros(len(y)), np.ones(len(y), dtype=np.bool_))

@@ -1,0 +1,275 @@
+"""Episodes that are only imagined: what a policy would be worth, and better ones, without a step taken.
+
+With the environment's dynamics learnt (`dynamics`), a posterior over Q acts by looking one step ahead,
+
+    π(s) = argmax_a  r̂(s, a) + γ max_a′ Q(ŝ′, a′),
+
+and its return from the start states seen so far can be computed. Better posteriors come from transitions
+that are imagined too: from states on the way of a policy and states visited, every action is followed by
+n steps of the policy,
+
+    r₀ + γr₁ + … + γⁿ⁻¹rₙ₋₁  =  Q(x₀) − γⁿ Q(xₙ) + noise,
+
+rows like any other, with γⁿ as their discount.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpsarsa._linalg import product
+from gpsarsa._table import kernel_matrix
+from gpsarsa._validation import Array
+from gpsarsa.basis import pivots
+from gpsarsa.control.dynamics import ENDED, LOST, Dynamics, World
+from gpsarsa.control.experience import Experience
+from gpsarsa.control.improvement import factors
+from gpsarsa.control.spaces import Actions, Observations
+from gpsarsa.sparse import SparseGPSarsa
+from gpsarsa.transitions import Transitions
+
+__all__ = ["Imagination", "Judged", "Values", "values_of"]
+
+STARTS, KEPT = 12, 200  # start states of imagined episodes, and of those seen
+DREAMS = 6  # posteriors made from imagined transitions, each time
+AHEAD = 3, 10  # steps of imagined transitions, one or the other
+STATES, REAL = 300, 1_500  # states from which transitions are imagined; real ones that join them
+PLACE_FROM = 1_000  # inputs among which pseudo-inputs are chosen
+GRID, SPREAD, FEW = 11, 32, 7  # continuous actions: on a line, in more dimensions, in imagined transitions
+NOVEL = 1e-7  # pseudo-inputs leave none of which less than this share of the variance is new
+REACH, LONGER = 10.0, 1.5  # length of imagined episodes before one was cut off: over 1 − γ, and the longest
+
+
+Tuning = Callable[[Transitions], SparseGPSarsa]
+
+
+class Values(NamedTuple):
+    """Q of a posterior with every candidate action, as the compiled loops read it:
+    Q(s, a) = prior mean + Σ_j k_s(s, z_j) weights[a, j]."""
+
+    codes: NDArray[np.int64]
+    values: Array
+    Zt: Array
+    weights: Array
+    candidates: Array
+    prior_mean: float
+
+    def __call__(self, X: Array) -> Array:
+        """Q of each row's observation (a row) with each candidate (a column)."""
+        rows = np.empty((len(X), self.Zt.shape[1]))
+        kernel_matrix(self.codes, self.values, self.Zt, rows.shape[1], X, rows)
+        return product(rows, self.weights.T) + self.prior_mean
+
+
+def values_of(model: SparseGPSarsa, candidates: Array, split: int) -> Values | None:
+    """None where the kernel is not a product of one over observations and one over actions."""
+    basis, d = model._basis, split + candidates.shape[1]
+    parts = factors(basis.kernel, d, split)
+    if parts is None:
+        return None
+    state, action = parts
+    weights = np.ones((len(candidates), basis.size))
+    if action is not None:
+        full = np.zeros((len(candidates), d))
+        full[:, split:] = candidates
+        kernel_matrix(*action.table(d), basis.Zt, basis.size, full, weights)
+    weights *= basis.unwhiten(model._belief.mean)
+    Zt = np.ascontiguousarray(basis.Z.T)
+    return Values(*state.table(d), Zt, weights, candidates, float(model.prior_mean))
+
+
+@dataclass
+class Judged:
+    """A posterior, its imagined returns from some start states, and the observations on the way."""
+
+    model: SparseGPSarsa
+    values: Values
+    returns: Array
+    visited: Array
+
+    @property
+    def mean(self) -> float:
+        return float(self.returns.mean())
+
+
+class Imagination:
+    """Judges posteriors, and makes better ones, in a world that was learnt."""
+
+    def __init__(self, observations: Observations, actions: Actions, gamma: float, budget: int) -> None:
+        self.split, self.columns = observations.columns, observations.columns + actions.columns
+        self.gamma, self.budget = gamma, budget
+        self.dynamics = Dynamics(observations, actions)
+        self.candidates = self._some(actions, GRID, SPREAD)
+        self.tried = self._some(actions, FEW, FEW)
+        self.starts: deque[Array] = deque(maxlen=KEPT)
+        self.longest = self.limit = 0  # steps of an episode, and of one that was cut off
+        self.least = 0.0  # of the rewards
+
+    @staticmethod
+    def _some(actions: Actions, line: int, spread: int) -> Array:
+        if actions.candidates is not None:
+            return actions.candidates
+        if actions.continuous and actions.columns == 1:
+            return np.linspace(actions.low, actions.high, line)
+        return actions.random(spread, np.random.default_rng(0))
+
+    @property
+    def ready(self) -> bool:
+        return bool(self.dynamics.regressions)
+
+    @property
+    def world(self) -> World:
+        return self.dynamics.world
+
+    @property
+    def steps(self) -> int:
+        """Of an imagined episode: as many as one was cut off after; before that, more than any had, and no
+        fewer than a discount reaches."""
+        if self.limit >= self.longest > 0:
+            return self.limit
+        return max(int(LONGER * self.longest), int(REACH / max(1.0 - self.gamma, 1e-2)))
+
+    def finished(self, length: int, truncated: bool) -> None:
+        """A real episode had so many steps."""
+        self.longest = max(self.longest, length)
+        if truncated:
+            self.limit = max(self.limit, length)
+
+    def learn(self, experience: Experience, rng: np.random.Generator) -> None:
+        """What the world does."""
+        self.dynamics.learn(experience, rng)
+        self.least = float(experience.rewards.min())
+
+    def plan(self, values: Values, row: Array) -> Array:
+        """The action row that is best one step ahead."""
+        scores, _, _, _ = self._look_ahead(values, row[None])
+        return values.candidates[int(scores[0].argmax())]
+
+    def _look_ahead(self, values: Values, states: Array) -> tuple[Array, Array, Array, NDArray[np.int8]]:
+        """r̂ + γ max Q(ŝ′, ·) for every state and candidate; and ŝ′, r̂ and what becomes of the episode."""
+        shape = len(states), len(values.candidates)
+        ahead, rewards, fate = self.world.outcomes(self._pairs(states, values.candidates))
+        later = np.where(fate == ENDED, 0.0, values(ahead).max(axis=1))
+        scores = rewards + self.gamma * later
+        return scores.reshape(shape), ahead, rewards, fate
+
+    def _worst(self, steps: int) -> float:
+        """The least that so many steps can be worth where nothing is known: the episode may end, or go on
+        with the smallest reward."""
+        return min(0.0, self.least * steps)
+
+    def _pairs(self, states: Array, actions: Array) -> Array:
+        """Every state with every action."""
+        X = np.empty((len(states), len(actions), self.columns))
+        X[:, :, : self.split], X[:, :, self.split :] = states[:, None], actions
+        return X.reshape(-1, self.columns)
+
+    def judge(self, model: SparseGPSarsa, starts: Array) -> Judged | None:
+        """A posterior by its imagined returns; None where its kernel does not allow it."""
+        values = values_of(model, self.candidates, self.split)
+        if values is None:
+            return None
+        states, alive = starts, np.arange(len(starts))
+        returns, visited = np.zeros(len(starts)), list[Array]()
+        for step in range(self.steps):
+            visited.append(states)
+            scores, ahead, rewards, fate = self._look_ahead(values, states)
+            chosen = np.arange(len(states)) * len(values.candidates) + scores.argmax(axis=1)
+            returns[alive] += rewards[chosen]
+            returns[alive[fate[chosen] == LOST]] += self._worst(self.steps - step - 1)
+            going = fate[chosen] == 0
+            states, alive = ahead[chosen[going], : self.split], alive[going]
+            if len(alive) == 0:
+                break
+        return Judged(model, values, returns, np.concatenate(visited))
+
+    def _rows_ahead(self, values: Values, X: Array, steps: int) -> tuple[Array, Array, Array]:
+        """From each input some steps, the first with its own action, then greedy in Q: discounted rewards,
+        the input reached, and γⁿ, or 0 where the episode ended."""
+        rewards, weights, at, alive = np.zeros(len(X)), np.ones(len(X)), X.copy(), np.arange(len(X))
+        for _ in range(steps):
+            ahead, reward, fate = self.world.outcomes(at[alive])
+            rewards[alive] += weights[alive] * reward
+            weights[alive] *= np.where(fate == ENDED, 0.0, self.gamma)
+            alive, ahead = alive[fate != ENDED], ahead[fate != ENDED]
+            if len(alive) == 0:
+                break
+            ahead[:, self.split :] = values.candidates[values(ahead).argmax(axis=1)]
+            at[alive] = ahead
+            alive = alive[fate[fate != ENDED] == 0]  # who is lost stays where that happened
+            if len(alive) == 0:
+                break
+        return rewards, np.where(weights[:, None] > 0.0, at, X), weights
+
+    def some_starts(self, experience: Experience, rng: np.random.Generator) -> Array:
+        """Where imagined episodes begin: as real ones did, and on their way."""
+        starts = np.array(self.starts)
+        way = experience.inputs[experience.sample(STARTS, rng)][:, : self.split]
+        return np.concatenate([starts[rng.permutation(len(starts))[:STARTS]], way])
+
+    def better(
+        self, known: list[Judged], starts: Array, experience: Experience, tune: Tuning, rng: Any
+    ) -> Judged:
+        """The best of those known and of some that are dreamt; `tune` makes a model, without pseudo-inputs,
+        for imagined transitions."""
+        best, last, like = max(known, key=lambda judged: judged.mean), known[0], None
+        for dream in range(DREAMS):
+            if self._at_most(best, experience):
+                break
+            rows = self._dreamt(best if dream % 2 == 0 else last, experience, rng)
+            like = tune(rows) if like is None else like
+            places = rows.inputs[_some(len(rows), PLACE_FROM, rng)]
+            model = like.copy()
+            model.add_pseudo_inputs(places[pivots(like.kernel, places, self.budget, NOVEL)])
+            judged = self.judge(model.fit(rows), starts)
+            assert judged is not None
+            last = judged
+            if judged.mean > best.mean:
+                best = judged
+        return best
+
+    def _at_most(self, judged: Judged, experience: Experience) -> bool:
+        """Whether no policy returns more from where episodes begin: the largest reward at every step."""
+        most = float(experience.rewards.max())
+        most = max(most, most * self.steps)
+        return float(judged.returns[: min(STARTS, len(self.starts))].min()) >= most - 1e-9 * abs(most)
+
+    def _dreamt(self, source: Judged, experience: Experience, rng: np.random.Generator) -> Transitions:
+        """Transitions that are imagined with a policy, and real ones with its actions."""
+        split, half = self.split, STATES // 2
+        way = source.visited[rng.permutation(len(source.visited))[:half]]
+        states = np.concatenate([way, experience.inputs[experience.sample(half, rng)][:, :split]])
+        X = self._pairs(states, self.tried)
+        rewards, following, discounts = self._rows_ahead(source.values, X, int(rng.choice(AHEAD)))
+        real = experience.transitions(experience.sample(REAL, rng))
+        ahead = real._arrays[2].copy()
+        going = np.flatnonzero(real.discounts > 0.0)
+        ahead[going, split:] = source.values.candidates[source.values(ahead[going]).argmax(axis=1)]
+        return Transitions._trusted(
+            np.concatenate([X, real.inputs]), np.concatenate([rewards, real.rewards]),
+            np.concatenate([following, ahead]), np.concatenate([discounts, real.discounts]),
+            np.ones(len(X) + len(real), dtype=np.bool_),
+        )  # fmt: skip
+
+    # -- files --------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        arrays, dynamics = self.dynamics.state()
+        arrays["starts"] = np.array(self.starts).reshape(-1, self.split)
+        return arrays, {"dynamics": dynamics, "lengths": [self.longest, self.limit], "least": self.least}
+
+    def restore(self, arrays: Mapping[str, Array], content: Mapping[str, Any]) -> None:
+        self.dynamics.restore(arrays, content["dynamics"])
+        self.starts = deque((row.copy() for row in arrays["starts"]), maxlen=KEPT)
+        self.longest, self.limit = (int(n) for n in content["lengths"])
+        self.least = float(content["least"])
+
+
+def _some(size: int, count: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    return np.arange(size) if size <= count else np.sort(rng.choice(size, count, replace=False))

@@ -1,0 +1,469 @@
+"""What an agent imagines: the world learnt from transitions, policies judged and dreamt in it."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from test_sparse import close
+
+from gpsarsa import SarsaAgent, SparseGPSarsa
+from gpsarsa.control import imagination as module
+from gpsarsa.control.dynamics import ENDED, LOST, Dynamics, Regression
+from gpsarsa.control.experience import Experience
+from gpsarsa.control.imagination import Imagination, values_of
+from gpsarsa.control.incumbent import Incumbent
+from gpsarsa.control.spaces import Actions, Observations
+from gpsarsa.kernels import RBF, Delta, Matern52
+
+GAMMA = 0.9
+BOUNDS = {
+    "0.lengthscales": (np.full(2, 0.1), np.full(2, 20.0)),
+    "0.variance": (0.01, 1e3),
+    "1.share": (0.01, 0.9999),
+    "noise_variance": (1e-8, 1.0),
+}
+
+# ── a world that is known ────────────────────────────────────────────────────────────────────────────
+
+
+def step(s, a):
+    """A mass on a line with a wall at −1, whose episode ends at 1; actions 0, 1, 2 push."""
+    x, v = s
+    v = 0.95 * v + 0.05 * (a - 1)
+    x = x + v
+    if x < -1.0:
+        x, v = -1.0, 0.0
+    return np.array([x, v]), -1.0 + 0.1 * x, x > 1.0
+
+
+def walked(count=1_500, seed=0, worlds=step):
+    """Random walks in that world."""
+    rng = np.random.default_rng(seed)
+    experience = Experience(2, 1, 10_000)
+    s, a = np.zeros(2), 1.0
+    for _ in range(count):
+        if rng.random() < 0.2:
+            a = float(rng.integers(3))
+        ahead, reward, ended = worlds(s, a)
+        experience.add(np.append(s, a), reward, np.append(ahead, 1.0), 0.0 if ended else GAMMA, rng)
+        s = rng.uniform([-0.5, -0.1], [0.5, 0.1]) if ended or rng.random() < 0.02 else ahead
+    return experience
+
+
+def spaces_of():
+    box = spaces.Box(-2.0, 2.0, (2,), np.float64)
+    return Observations(box), Actions(spaces.Discrete(3))
+
+
+def imagined(experience, seed=0):
+    imagination = Imagination(*spaces_of(), GAMMA, 60)
+    rng = np.random.default_rng(seed)
+    imagination.learn(experience, rng)
+    imagination.starts.extend(rng.uniform([-0.5, -0.1], [0.5, 0.1], (20, 2)))
+    return imagination
+
+
+@pytest.fixture(scope="module")
+def experience():
+    return walked()
+
+
+@pytest.fixture(scope="module")
+def imagination(experience):
+    return imagined(experience)
+
+
+def posterior(seed=0, M=20):
+    """Some posterior over Q of that world's inputs."""
+    rng = np.random.default_rng(seed)
+    Z = np.column_stack([rng.uniform([-1, -0.5], [1, 0.5], (M, 2)), rng.integers(3, size=M)])
+    kernel = Matern52([0.7, 0.4], 4.0, [0, 1]) * Delta(2, share=0.5)
+    model = SparseGPSarsa(kernel, 0.1, Z, prior_mean=-3.0)
+    return model.fit(walked(200, seed + 1).transitions())
+
+
+# ── regressions ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_regression_is_a_gaussian_process(experience):
+    """With as many pseudo-inputs as rows, the posterior mean of dense algebra."""
+    rng = np.random.default_rng(0)
+    X = experience.inputs[:40].copy()
+    y = np.sin(3 * X[:, 0]) + X[:, 1] * X[:, 2]
+    regression = Regression(RBF([0.8, 0.5], 1.5, [0, 1]) * Delta(2, share=0.6), 3)
+    regression.noise = 1e-4
+    regression.fit(X, y, rng)
+    at = experience.inputs[40:60].copy()
+    K, k = regression.kernel(X, X), regression.kernel(at, X)
+    wanted = k @ np.linalg.solve(K + 1e-4 * np.eye(len(X)), y)
+    assert np.abs(regression(at) - wanted).max() < 2e-2  # pseudo-inputs leave the noise's share unexplained
+
+
+def test_outliers_are_left_out(experience):
+    rng = np.random.default_rng(0)
+    X = experience.inputs[:400].copy()
+    y = 0.3 * X[:, 0] + 0.1 * X[:, 1] * X[:, 2]
+    spoilt = y.copy()
+    spoilt[::50] += 40.0
+    kernel = RBF([1.0, 1.0], 1.0, [0, 1]) * Delta(2, share=0.5)
+    regression = Regression(kernel, 3)
+    regression.learn(X, spoilt, BOUNDS, rng)
+    assert regression.outliers == pytest.approx(8 / 400)
+    kept = np.ones(400, bool)
+    kept[::50] = False
+    assert np.abs(regression(X) - y)[kept].max() < 0.01
+
+
+def test_what_is_predicted_well_is_not_learnt_again(experience):
+    rng = np.random.default_rng(0)
+    X = experience.inputs[:300].copy()
+    y = 0.3 * X[:, 0] - X[:, 1]
+    regression = Regression(RBF([1.0, 1.0], 1.0, [0, 1]) * Delta(2, share=0.5), 3)
+    regression.learn(X, y, BOUNDS, rng)
+    weights = regression.weights
+    regression.learn(X[:200], y[:200], BOUNDS, rng)
+    assert regression.weights is weights
+    regression.learn(X, -y, BOUNDS, rng)
+    assert regression.weights is not weights
+    assert np.abs(regression(X) + y).max() < 0.01
+
+
+def test_a_constant_needs_no_pseudo_inputs():
+    regression = Regression(RBF([1.0, 1.0], 1.0, [0, 1]) * Delta(2, share=0.5), 3)
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    regression.learn(X, np.full(30, -1.5), BOUNDS, np.random.default_rng(0))
+    assert len(regression.weights) == 0
+    assert (regression(X) == -1.5).all()
+
+
+# ── the world ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_world_is_learnt(experience, imagination):
+    """Next states, rewards and ends of inputs that were not seen."""
+    test = walked(400, seed=5)
+    X, ended = test.inputs.copy(), test.discounts == 0.0
+    ahead, rewards, fate = imagination.world.outcomes(X)
+    free = test.following[:, 0] > -1.0  # not at the wall
+    inside = free & (fate != LOST)
+    assert np.mean(inside) > 0.7
+    assert np.abs(ahead[inside, :2] - test.following[inside, :2]).max() < 2e-2
+    assert np.abs(rewards - test.rewards)[inside].max() < 5e-2
+    assert np.mean((fate == ENDED)[inside] == ended[inside]) > 0.98
+
+
+def test_a_wall_stops_and_the_unknown_is_lost(imagination):
+    assert imagination.dynamics.walls[0, 0] == -1.0
+    assert np.isinf(imagination.dynamics.walls[1]).all()
+    X = np.array([[-0.98, -0.1, 0.0], [0.0, 0.0, 1.0], [0.0, 3.0, 2.0]])
+    ahead, _, fate = imagination.world.outcomes(X)
+    assert ahead[0, 0] == -1.0
+    assert fate[0] != LOST
+    assert fate[1] == 0
+    assert fate[2] == LOST or fate[2] == ENDED
+
+
+def test_outcomes_are_those_of_the_regressions(imagination):
+    """The compiled loop against one regression after another."""
+    X = walked(60, seed=9).inputs.copy()
+    ahead, rewards, fate = imagination.world.outcomes(X)
+    x, v, end, reward, last = imagination.dynamics.regressions
+    walls, known = imagination.dynamics.walls, imagination.dynamics.known
+    wanted = np.clip(X[:, :2] + np.column_stack([x(X), v(X)]), walls[0], walls[1])
+    np.testing.assert_allclose(ahead[:, :2], wanted, atol=1e-8)
+    padded = np.column_stack([wanted, np.zeros(len(X))])
+    ended = end(padded) > 0.5
+    lost = ((wanted < known[0]) | (wanted > known[1])).any(axis=1) & ~ended
+    assert (fate == np.where(ended, ENDED, np.where(lost, LOST, 0))).all()
+    np.testing.assert_allclose(rewards, np.where(ended, last(X), reward(X)), atol=1e-8)
+
+
+def test_an_end_that_was_never_seen():
+    """No episode ended: none ends in imagination."""
+
+    def endless(s, a):
+        ahead, reward, _ = step(s, a)
+        return np.clip(ahead, -1.0, 0.9), reward, False
+
+    imagination = imagined(walked(400, worlds=endless))
+    _, _, fate = imagination.world.outcomes(walked(100, seed=3, worlds=endless).inputs.copy())
+    assert (fate != ENDED).all()
+
+
+def test_dynamics_are_saved_whole(experience, imagination):
+    arrays, content = imagination.state()
+    other = Imagination(*spaces_of(), GAMMA, 60)
+    other.restore(arrays, content)
+    X = walked(50, seed=2).inputs.copy()
+    for mine, theirs in zip(imagination.world.outcomes(X), other.world.outcomes(X), strict=True):
+        assert (mine == theirs).all()
+    assert np.array_equal(np.array(other.starts), np.array(imagination.starts))
+    one, two = np.random.default_rng(4), np.random.default_rng(4)
+    imagination2 = imagined(experience)
+    other2 = Imagination(*spaces_of(), GAMMA, 60)
+    other2.restore(*imagination2.state())
+    more = walked(1_800, seed=0)
+    imagination2.learn(more, one)
+    other2.learn(more, two)
+    for mine, theirs in zip(imagination2.world, other2.world, strict=True):
+        assert np.array_equal(mine, theirs)
+
+
+# ── acting and judging ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_values_are_those_of_the_posterior(imagination):
+    model, states = posterior(), np.random.default_rng(3).uniform(-1, 1, (7, 2))
+    values = values_of(model, imagination.candidates, 2)
+    X = np.column_stack([np.repeat(states, 3, axis=0), np.tile([0.0, 1.0, 2.0], 7)])
+    close(values(np.column_stack([states, np.zeros(7)])), model.predict(X).reshape(7, 3))
+
+
+def test_a_kernel_that_does_not_factorise_is_not_judged(imagination):
+    model = SparseGPSarsa(RBF(1.0), 0.1, np.zeros((1, 3)))
+    assert values_of(model, imagination.candidates, 2) is None
+    assert imagination.judge(model, np.zeros((2, 2))) is None
+
+
+def looked_ahead(imagination, model, s):
+    """The plan in plain Python: scores of the candidates, and what follows each."""
+    found = []
+    for a in (0.0, 1.0, 2.0):
+        ahead, reward, fate = imagination.world.outcomes(np.array([[*s, a]]))
+        later = max(model.predict(np.array([[*ahead[0, :2], b] for b in (0.0, 1.0, 2.0)])))
+        score = reward[0] + GAMMA * (0.0 if fate[0] == ENDED else later)
+        found.append((score, ahead[0, :2], reward[0], fate[0]))
+    return found
+
+
+def test_a_plan_looks_one_step_ahead(imagination):
+    model = posterior()
+    values = values_of(model, imagination.candidates, 2)
+    for s in np.random.default_rng(5).uniform([-0.9, -0.2], [0.9, 0.2], (10, 2)):
+        scores = [score for score, *_ in looked_ahead(imagination, model, s)]
+        assert imagination.plan(values, s)[0] == np.argmax(scores)
+
+
+def test_judging_is_imagining_whole_episodes(experience):
+    """Returns against a loop over single steps; an episode that is lost has the worst that can follow."""
+    imagination, model = imagined(experience), posterior()
+    imagination.longest = imagination.limit = 25
+    starts = np.array(imagination.starts)[:6]
+    judged = imagination.judge(model, starts)
+    wanted, fates = [], set()
+    for s in starts:
+        total = 0.0
+        for t in range(25):
+            _, s, reward, fate = max(looked_ahead(imagination, model, s), key=lambda found: found[0])
+            total += reward
+            fates.add(int(fate))
+            if fate == LOST:
+                total += min(0.0, imagination.least * (25 - t - 1))
+            if fate:
+                break
+        wanted.append(total)
+    np.testing.assert_allclose(judged.returns, wanted, atol=1e-8)
+    assert len(judged.visited) >= 6
+
+
+def test_imagined_rows_are_sums_over_steps(imagination, experience):
+    model, steps = posterior(), 4
+    values = values_of(model, imagination.candidates, 2)
+    X = experience.inputs[:12].copy()
+    rewards, following, discounts = imagination._rows_ahead(values, X, steps)
+    for x, reward, ahead, discount in zip(X, rewards, following, discounts, strict=True):
+        total, weight, at = 0.0, 1.0, x
+        for _ in range(steps):
+            next_, r, fate = imagination.world.outcomes(at[None])
+            total += weight * r[0]
+            weight *= 0.0 if fate[0] == ENDED else GAMMA
+            if fate[0] == ENDED:
+                at = x
+                break
+            s = next_[0, :2]
+            at = np.array([*s, np.argmax(model.predict(np.array([[*s, b] for b in (0.0, 1.0, 2.0)])))])
+            if fate[0] == LOST:
+                break
+        assert reward == pytest.approx(total, abs=1e-9)
+        assert discount == pytest.approx(weight)
+        np.testing.assert_allclose(ahead, at, atol=1e-9)
+
+
+def test_episodes_are_as_long_as_one_that_was_cut_off():
+    imagination = Imagination(*spaces_of(), GAMMA, 60)
+    assert imagination.steps == 100  # ten times what a discount of 0.9 reaches
+    imagination.finished(120, truncated=False)
+    assert imagination.steps == 180
+    imagination.finished(150, truncated=True)
+    assert imagination.steps == 150
+    imagination.finished(170, truncated=False)
+    assert imagination.steps == 255
+
+
+def test_dreams_are_better(experience):
+    """The best of what is known and dreamt is no worse than what was known, and reaches the end sooner."""
+    imagination, rng = imagined(experience), np.random.default_rng(1)
+    imagination.longest = imagination.limit = 60
+    model, starts = posterior(), np.array(imagination.starts)[:12]
+    judged = imagination.judge(model, starts)
+
+    def like(rows):
+        return SparseGPSarsa(
+            model.kernel, 1e-3, np.empty((0, 3)), growth="streaming", prior_mean=model.prior_mean
+        )
+
+    best = imagination.better([judged], starts, experience, like, rng)
+    assert best.mean >= judged.mean
+    assert best.mean > -40.0  # pushing one way all the time takes some thirty steps
+    real = []
+    for s in starts:
+        total = 0.0
+        for _ in range(60):
+            s, reward, ended = step(s, imagination.plan(best.values, s)[0])
+            total += reward
+            if ended:
+                break
+        real.append(total)
+    assert np.mean(real) == pytest.approx(best.mean, abs=2.0)
+
+
+def test_where_nothing_can_be_gained_nothing_is_dreamt(experience, monkeypatch):
+    imagination = imagined(experience)
+    judged = imagination.judge(posterior(), np.array(imagination.starts)[:12])
+    most = float(experience.rewards.max())
+    judged.returns[:] = max(most, most * imagination.steps)
+    monkeypatch.setattr(module, "pivots", None)  # would fail
+    assert imagination.better([judged], np.zeros((1, 2)), experience, None, None) is judged
+
+
+# ── the incumbent ────────────────────────────────────────────────────────────────────────────────────
+
+
+def held(*returns):
+    incumbent = Incumbent()
+    incumbent.imagined("old", None, np.zeros(4), None)
+    incumbent.holder.returns.extend(returns)
+    incumbent.recent = deque(returns, maxlen=20)
+    return incumbent
+
+
+def test_the_first_that_is_imagined_is_the_incumbent():
+    incumbent = held()
+    assert incumbent.holder.model == "old"
+    assert incumbent.imagining
+    assert [incumbent.role(episode) for episode in range(4)] == ["explore", "incumbent"] * 2
+
+
+def test_a_better_one_takes_over_where_imagination_is_right():
+    incumbent = held(10.0, 12.0, 11.0)
+    incumbent.imagined("new", None, np.array([15.0, 16.0, 15.0]), np.array([11.0, 11.5, 10.5]))
+    assert incumbent.holder.model == "new"
+    assert incumbent.challenger is None
+    assert incumbent.replaced == 1
+
+
+def test_a_better_one_is_tried_where_imagination_was_wrong():
+    """The holder was imagined to return 100, and returned 11."""
+    incumbent = held(10.0, 12.0, 11.0)
+    incumbent.imagined("new", None, np.array([105.0, 106.0, 105.0]), np.array([100.0, 101.0, 99.0]))
+    assert incumbent.holder.model == "old"
+    assert incumbent.challenger.model == "new"
+    assert incumbent.role(0) == "trial"
+
+
+def test_by_chance_better_is_not_better():
+    incumbent = held(10.0, 12.0, 11.0)
+    incumbent.imagined("new", None, np.array([30.0, 5.0, 2.0]), np.array([11.0, 11.5, 10.5]))
+    assert incumbent.holder.model == "old"
+    assert incumbent.challenger is None
+
+
+def test_unbeatable():
+    incumbent = held(500.0, 500.0)
+    assert not incumbent.unbeatable(500.0)
+    incumbent.holder.returns.append(500.0)
+    assert incumbent.unbeatable(500.0)
+    assert not incumbent.unbeatable(501.0)
+    incumbent.holder.returns.append(499.0)
+    assert not incumbent.unbeatable(500.0)
+
+
+# ── the agent ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Push(gymnasium.Env):
+    """The known world as an environment."""
+
+    def __init__(self):
+        self.observation_space, self.action_space = (
+            spaces.Box(-2.0, 2.0, (2,), np.float64),
+            spaces.Discrete(3),
+        )
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.s, self.t = self.np_random.uniform([-0.5, -0.1], [0.5, 0.1]), 0
+        return self.s.copy(), {}
+
+    def step(self, action):
+        self.s, reward, ended = step(self.s, float(action))
+        self.t += 1
+        return self.s.copy(), reward, bool(ended), self.t >= 60, {}
+
+
+def test_an_agent_imagines_and_reaches_the_end():
+    agent = SarsaAgent(Push(), seed=0, gamma=GAMMA, budget=60).learn(500)
+    assert agent.imagination.ready
+    assert agent.incumbent.imagining
+    assert agent.failures == 0
+    env, lengths = Push(), []
+    for seed in range(1_000, 1_005):
+        observation, _ = env.reset(seed=seed)
+        ended, steps = False, 0
+        while not ended and steps < 60:
+            observation, _, ended, _, _ = env.step(agent.predict(observation)[0])
+            steps += 1
+        lengths.append(steps)
+    assert np.mean(lengths) < 20  # pushing one way all the time takes 6 to 17
+
+
+def test_an_agent_goes_on_with_what_it_imagined(tmp_path):
+    one = SarsaAgent(Push(), seed=1, gamma=GAMMA, budget=40).learn(400)
+    one.save(tmp_path / "agent.safetensors")
+    two = SarsaAgent.load(tmp_path / "agent.safetensors", Push())
+    for state in np.random.default_rng(0).uniform(-0.5, 0.5, (5, 2)):
+        assert one.predict(state)[0] == two.predict(state)[0]
+    for agent, name in ((one, "one"), (two, "two")):
+        agent.learn(300).save(tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_categories_are_not_imagined():
+    class Rooms(gymnasium.Env):
+        observation_space, action_space = spaces.Discrete(4), spaces.Discrete(2)
+
+    assert SarsaAgent(Rooms(), seed=0).imagination is None
+    assert SarsaAgent(Push(), seed=0, method="sarsa").imagination is None
+
+
+def test_dynamics_of_continuous_actions():
+    """The action's column is smooth too."""
+    rng = np.random.default_rng(0)
+    observations = Observations(spaces.Box(-2.0, 2.0, (2,), np.float64))
+    actions = Actions(spaces.Box(-1.0, 1.0, (1,), np.float64))
+    experience, s = Experience(2, 1, 1_000), np.zeros(2)
+    for _ in range(400):
+        a = rng.uniform(-1, 1)
+        ahead = np.array([s[0] + 0.1 * s[1], 0.9 * s[1] + 0.1 * a**2 - 0.05])
+        experience.add(np.array([*s, a]), -a * a, np.array([*ahead, 0.0]), GAMMA, rng)
+        s = ahead if rng.random() > 0.05 else rng.uniform(-1, 1, 2)
+    dynamics = Dynamics(observations, actions)
+    dynamics.learn(experience, rng)
+    X = np.column_stack([rng.uniform(-0.5, 0.5, (50, 2)), rng.uniform(-1, 1, 50)])
+    ahead, rewards, _ = dynamics.world.outcomes(X)
+    assert np.abs(ahead[:, 1] - (0.9 * X[:, 1] + 0.1 * X[:, 2] ** 2 - 0.05)).max() < 1e-2
+    assert np.abs(rewards + X[:, 2] ** 2).max() < 2e-2
