@@ -47,7 +47,7 @@ from gpsarsa.transitions import Transitions
 
 __all__ = ["SarsaAgent"]
 
-GROWTH = 1.3  # hyperparameters and pseudo-inputs are chosen anew when the data has grown so much
+GROWTH = 1.5  # hyperparameters and pseudo-inputs are chosen anew when the data has grown so much
 EVERY, AT_LEAST = 0.1, 20  # the policy is improved when the data has grown by that share, and so many steps
 ROUNDS = 2  # of policy iteration, each time
 IDLE = 4.0  # and so much longer while nothing can be gained
@@ -591,7 +591,7 @@ class SarsaAgent:
         if self.model is not None:
             sums = self.improvement.state(self.model)
             arrays |= {f"sums.{name}": array for name, array in sums.items()}
-        if self.imagination is not None and self.imagination.ready:
+        if self.imagination is not None:
             own, content["imagination"] = self.imagination.state()
             arrays |= {f"imagination.{name}": array for name, array in own.items()}
         own, content["incumbent"] = self.incumbent.state()
@@ -664,7 +664,7 @@ class SarsaAgent:
             self._learner = SparseGPSarsa._from_state(own_kernel, parts["learner"], learner["model"])
         if self.model is not None:
             self.improvement.restore(parts["sums"], self.model)
-        if self.imagination is not None and "imagination" in kept:
+        if self.imagination is not None:
             self.imagination.restore(parts["imagination"], kept["imagination"])
         self.incumbent.restore(
             parts["incumbent"], kept["incumbent"], lambda described: saved_kernel(described, kernel)

@@ -32,7 +32,7 @@ from gpsarsa.transitions import Transitions
 __all__ = ["ENDED", "LOST", "Dynamics", "Regression", "World"]
 
 ENOUGH = 1.0  # of the noise variance: pseudo-inputs leave no more unexplained
-PSEUDO_INPUTS, LEARN_WITH = 200, 80  # of each regression; of its evidence
+PSEUDO_INPUTS, END_PSEUDO_INPUTS, LEARN_WITH = 200, 80, 80  # of each regression; of an evidence
 FIT_FROM, PLACE_FROM, LEARN_FROM = 3_000, 1_000, 400  # rows: of the posterior, of placement, of the evidence
 STEPS, PASSES = 15, 3  # iterations of the evidence; fits, each without the last one's outliers
 LENGTHSCALE, LEAST_LENGTHSCALE, MOST_LENGTHSCALE = 0.5, 0.05, 10.0  # of a column's visited range
@@ -161,12 +161,12 @@ class Regression:
             raise KeyboardInterrupt
         self.kernel, self.noise = found.kernel, found.noise_variance
 
-    def fit(self, X: Array, y: Array, rng: np.random.Generator) -> None:
-        """Pseudo-inputs among the rows, and the posterior mean."""
+    def fit(self, X: Array, y: Array, rng: np.random.Generator, most: int = PSEUDO_INPUTS) -> None:
+        """At most so many pseudo-inputs among the rows, and the posterior mean."""
         rows = _some(np.arange(len(X)), FIT_FROM, rng)
         places = X[_some(rows, PLACE_FROM, rng)]
         enough = max(ENOUGH * self.noise, LEAST_NOISE) / float(self.kernel.diag(places[:1])[0])
-        Z = places[pivots(self.kernel, places, PSEUDO_INPUTS, enough)]
+        Z = places[pivots(self.kernel, places, most, enough)]
         model = SparseGPSarsa(self.kernel, self.noise, Z[:0], growth="streaming")
         model.add_pseudo_inputs(Z)
         model.fit(_regression(X[rows], y[rows]))
@@ -251,15 +251,13 @@ class Dynamics:
     def _end_kernel(self, width: Array) -> tuple[Kernel, dict[str, Any]]:
         """Ends are often a matter of one column, at whatever value of the others: a term for each, and one
         for all of them together."""
-        terms: list[Kernel] = [RBF(LENGTHSCALE * width, 0.1, list(range(self.split)))]
-        if self.split > 1:
-            terms += [RBF(LENGTHSCALE * w, 0.1, [c]) for c, w in enumerate(width)]
-        reach = [width, *width]
+        terms: list[Kernel] = [RBF(LENGTHSCALE * w, 0.1, [c]) for c, w in enumerate(width)]
+        terms.append(RBF(LENGTHSCALE * width, 0.1, list(range(self.split))))
         bounds: dict[str, Any] = {"noise_variance": (LEAST_NOISE, MOST_END_NOISE)}  # an end is no accident
-        for i in range(len(terms)):
-            bounds[f"{i}.lengthscales"] = LEAST_LENGTHSCALE * reach[i], MOST_LENGTHSCALE * reach[i]
+        for i, reach in enumerate([*width, width]):
+            bounds[f"{i}.lengthscales"] = LEAST_LENGTHSCALE * reach, MOST_LENGTHSCALE * reach
             bounds[f"{i}.variance"] = LEAST_END_VARIANCE, MOST_END_VARIANCE
-        return Sum(*terms) if len(terms) > 1 else terms[0], bounds
+        return Sum(*terms), bounds
 
     def _learn_ends(
         self,
@@ -283,7 +281,7 @@ class Dynamics:
         end.known = True
         if len(last) >= 3:
             end.search(states, target, self._end_kernel(width)[1], rng)
-        end.fit(states, target, rng)
+        end.fit(states, target, rng, END_PSEUDO_INPUTS)
 
     @property
     def world(self) -> World:

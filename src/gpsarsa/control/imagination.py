@@ -36,7 +36,7 @@ from gpsarsa.transitions import Transitions
 
 __all__ = ["Imagination", "Judged", "Values", "values_of"]
 
-STARTS, KEPT = 12, 200  # start states of imagined episodes, and of those seen
+STARTS, KEPT = 10, 200  # start states of imagined episodes, and of those seen
 DREAMS = 6  # posteriors made from imagined transitions, each time
 AHEAD = 3, 10  # steps of imagined transitions, one or the other
 STATES, REAL = 300, 1_500  # states from which transitions are imagined; real ones that join them
