@@ -212,6 +212,8 @@ class Dynamics:
         times = np.array([[len(np.unique(X[rows], axis=0)) for rows in side.T] for side in touching])
         walls = (times >= TOUCHED) & (times <= MOST_TOUCHED * len(X))
         free = ~(touching & walls[:, None]).any(axis=(0, 2))  # what a wall stopped says nothing of the rest
+        if np.mean(free) < 0.5:  # few values at all
+            free[:] = True
         self.walls = np.where(walls, ends, [[-np.inf], [np.inf]])
         self.known = ends + [[-BEYOND], [BEYOND]] * width
         kernel, bounds = self._kernel(width)
