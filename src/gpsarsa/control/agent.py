@@ -46,8 +46,8 @@ from gpsarsa.timescales import Timescales
 __all__ = ["SarsaAgent"]
 
 GROWTH = 1.4  # hyperparameters and pseudo-inputs are chosen anew when the data has grown so much
-EVERY, AT_LEAST = 0.05, 20  # the policy is improved when the data has grown by that share, and so many steps
-ROUNDS = 2  # of policy iteration, each time
+EVERY, AT_LEAST = 0.08, 20  # the policy is improved when the data has grown by that share, and so many steps
+ROUNDS = 3  # of policy iteration, each time
 LATE = 4.0  # slow steps wait for an episode's end, unless they are late by this factor
 NOVEL = 0.01  # an input that leaves more of its variance unexplained becomes a pseudo-input at once
 ROOM = 1.25  # for those, beyond the budget, until pseudo-inputs are placed anew
