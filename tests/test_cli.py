@@ -25,34 +25,6 @@ TESTS = Path(__file__).parent
 BRIEF = ["--quiet", "--no-report", "--evaluate-episodes", "2"]
 
 
-@pytest.fixture
-def run(capsys):
-    """Call a command; its exit code and what it printed."""
-
-    def call(*arguments):
-        capsys.readouterr()
-        code = cli.main([str(argument) for argument in arguments])
-        return code, *capsys.readouterr()
-
-    return call
-
-
-@pytest.fixture
-def refused(run):
-    """Call a command that fails as expected; its message."""
-
-    def call(*arguments):
-        code, out, messages = run(*arguments)
-        assert code == 2
-        assert out == ""
-        *_, last = messages.rstrip("\n").split("\n")
-        assert last.startswith("gpsarsa: ")
-        assert "Traceback" not in messages
-        return last
-
-    return call
-
-
 @pytest.fixture(scope="module")
 def probe(tmp_path_factory):
     """A finished run in an environment that can be filmed."""

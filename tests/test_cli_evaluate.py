@@ -29,34 +29,6 @@ LENGTHS = [7, 12, 5, 30, 9, 16]
 BRIEF = ["--gamma", "0.9", "--pseudo-inputs", "12", "--quiet"]
 
 
-@pytest.fixture
-def run(capsys):
-    """Call a command; its exit code and what it printed."""
-
-    def call(*arguments):
-        capsys.readouterr()
-        code = cli.main([str(argument) for argument in arguments])
-        return code, *capsys.readouterr()
-
-    return call
-
-
-@pytest.fixture
-def refused(run):
-    """Call a command that fails as expected; its message."""
-
-    def call(*arguments):
-        code, out, messages = run(*arguments)
-        assert code == 2
-        assert out == ""
-        *_, last = messages.rstrip("\n").split("\n")
-        assert last.startswith("gpsarsa: ")
-        assert "Traceback" not in messages
-        return last
-
-    return call
-
-
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory):
     """A folder of several files, each a partition."""

@@ -28,7 +28,7 @@ from gpsarsa.basis import Basis
 from gpsarsa.belief import CARRY_VARIANCE, DONE, LOG_EVIDENCE, OVERFLOW, Belief
 from gpsarsa.transitions import Transitions
 
-__all__ = ["FixedPoint", "Likelihood", "Refused", "Statistics", "border_terms"]
+__all__ = ["FixedPoint", "Likelihood", "Refused", "Statistics", "border_terms", "solved"]
 
 
 @dataclass(frozen=True)
@@ -235,6 +235,17 @@ class Statistics:
         return belief
 
 
+def solved(cross: Array, right: Array) -> Array:
+    """(I + A)⁻¹ B for the matrix A = Σ bφψᵀ of a projected fixed point and a matrix or vector B."""
+    M = len(cross)
+    if M == 0:
+        return np.empty_like(right)
+    found, info = dgesv(np.eye(M) + cross, right)[2:]
+    if info or not np.isfinite(found).all():
+        raise ArithmeticError("the projected fixed point does not exist: I + Σ bφψᵀ is singular")
+    return np.ascontiguousarray(found)
+
+
 class FixedPoint:
     """Sums from which the projected fixed point follows: LSTD in the same features.
 
@@ -302,14 +313,7 @@ class FixedPoint:
 
     def inverse(self) -> Array:
         """G = (I + Σ bφψᵀ)⁻¹. ArithmeticError where the fixed point does not exist."""
-        M = len(self.moment)
-        if M == 0:
-            return np.empty((0, 0))
-        identity = np.eye(M)
-        G, info = dgesv(identity + self.cross, identity)[2:]
-        if info or not np.isfinite(G).all():
-            raise ArithmeticError("the projected fixed point does not exist: I + Σ bφψᵀ is singular")
-        return np.ascontiguousarray(G)
+        return solved(self.cross, np.eye(len(self.moment)))
 
     def posterior(self, likelihood: Likelihood) -> Belief:
         """N(m, R) as above. ArithmeticError where the fixed point does not exist."""

@@ -47,9 +47,9 @@ from gpsarsa.transitions import Transitions
 
 __all__ = ["SarsaAgent"]
 
-GROWTH = 1.5  # hyperparameters and pseudo-inputs are chosen anew when the data has grown so much
-EVERY, AT_LEAST = 0.1, 20  # the policy is improved when the data has grown by that share, and so many steps
-ROUNDS = 2  # of policy iteration, each time
+GROWTH = 1.4  # hyperparameters and pseudo-inputs are chosen anew when the data has grown so much
+EVERY, AT_LEAST = 0.08, 20  # the policy is improved when the data has grown by that share, and so many steps
+ROUNDS = 3  # of policy iteration, each time
 IDLE = 4.0  # and so much longer while nothing can be gained
 LATE = 4.0  # slow steps wait for an episode's end, unless they are late by this factor
 NOVEL = 0.01  # an input that leaves more of its variance unexplained becomes a pseudo-input at once

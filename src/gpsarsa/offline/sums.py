@@ -36,7 +36,7 @@ from gpsarsa._step import explain
 from gpsarsa._validation import Array
 from gpsarsa.basis import Basis
 from gpsarsa.kernels import Kernel, KernelLike
-from gpsarsa.statistics import FixedPoint, Likelihood, Refused, Statistics
+from gpsarsa.statistics import FixedPoint, Likelihood, Refused, Statistics, solved
 from gpsarsa.transitions import Transitions
 
 __all__ = ["Block", "First", "Replicates", "Resampling", "Second", "Spread", "Sums", "Totals"]
@@ -379,8 +379,7 @@ class Replicates:
         """v̄ of each replicate, from its own (I + Σ λψᵀ) m = Σ λr; nan where it drew no initial state."""
         found = np.full(len(self.counts), np.nan)
         for i in np.flatnonzero(self.counts):
-            mean = np.linalg.solve(np.eye(self.moments.shape[1]) + self.matrices[i], self.moments[i])
-            found[i] = self.initial[i] @ mean / self.counts[i]
+            found[i] = self.initial[i] @ solved(self.matrices[i], self.moments[i]) / self.counts[i]
         return found
 
     def __add__(self, other: Replicates) -> Replicates:
