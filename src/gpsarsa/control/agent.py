@@ -35,7 +35,7 @@ from gpsarsa.control.callbacks import as_callback
 from gpsarsa.control.critic import Critic
 from gpsarsa.control.environments import Course, Happening
 from gpsarsa.control.experience import Experience
-from gpsarsa.control.imagination import Imagination, Values, values_of
+from gpsarsa.control.imagination import Imagination, Values
 from gpsarsa.control.improvement import Improvement
 from gpsarsa.control.incumbent import Contender, Incumbent
 from gpsarsa.control.spaces import Actions, Observations, Scaling
@@ -51,6 +51,8 @@ GROWTH = 1.4  # hyperparameters and pseudo-inputs are chosen anew when the data 
 EVERY, AT_LEAST = 0.08, 20  # the policy is improved when the data has grown by that share, and so many steps
 ROUNDS = 3  # of policy iteration, each time
 IDLE = 4.0  # and so much longer while nothing can be gained
+FOLLOW = 50
+FRUITFUL = 0.02  # growth of what is known that makes searching for more worth it
 LATE = 4.0  # slow steps wait for an episode's end, unless they are late by this factor
 NOVEL = 0.01  # an input that leaves more of its variance unexplained becomes a pseudo-input at once
 ROOM = 1.25  # for those, beyond the budget, until pseudo-inputs are placed anew
@@ -65,6 +67,7 @@ class Lane:
     role: str
     model: SparseGPSarsa | None  # frozen: who acts (trial, incumbent), or what explores at the start
     values: Values | None = None  # by which it looks ahead
+    curious: bool = True  # explores what is not known, where it explores
     action: Array | None = None
     first: bool = True
     total: float = 0.0
@@ -132,7 +135,7 @@ class SarsaAgent:
                 "seed": int(np.random.SeedSequence().generate_state(1)[0]) if seed is None
                 else check.count(seed, "seed"),
             },
-            policies.UpperConfidence() if policy is None else policy,
+            policies.Curious() if policy is None else policy,
         )  # fmt: skip
         self.env = env
         if model is not None:
@@ -159,6 +162,8 @@ class SarsaAgent:
         self._learner: SparseGPSarsa | Timescales | None = None
         self._own_kernel = False
         self._next_structure, self._last_improvement = settings["warmup"], 0
+        self._explored = 0
+        self._rewards, self._ended, self._surprised = (np.inf, -np.inf), False, False
         self._began, self._spent = time.monotonic(), 0.0
 
     def _imagination(self, settings: dict[str, Any]) -> Imagination | None:
@@ -267,7 +272,7 @@ class SarsaAgent:
         if imagination is None or not imagination.ready:
             return None
         if contender.values is None:
-            contender.values = values_of(contender.model, imagination.candidates, imagination.split)
+            contender.values = imagination.values_of(contender.model)
         return contender.values
 
     # -- learning -----------------------------------------------------------------------------
@@ -356,6 +361,8 @@ class SarsaAgent:
             self.imagination.starts.append(first[1].copy())
         role, frozen, values = self._role()
         lane = Lane(*first, role, frozen, values)
+        self._explored += role == "explore"
+        lane.curious = self._fruitful or self._explored % 2 == 0
         lane.action = self._act(lane, lane.observation, lane.row)
         if self.model is not None:
             asked = self.model if frozen is None else frozen
@@ -369,7 +376,7 @@ class SarsaAgent:
             return "random", None, None
         if self.method == "sarsa":
             return "explore", None, None
-        role = self.incumbent.role(self.episodes)
+        role = self.incumbent.role(self.episodes, self._fruitful)
         contender = {"trial": self.incumbent.challenger, "incumbent": self.incumbent.holder}.get(role)
         if contender is not None:
             return role, contender.model, self._values(contender)
@@ -386,9 +393,17 @@ class SarsaAgent:
             return lane.function
 
         decision = policies.Decision(
-            observation, row, self.num_timesteps, self.rng, self.model, self.actions, draw
+            observation, row, self.num_timesteps, self.rng, self.model, self.actions, draw,
+            self._curious(row) if lane.curious else None,
         )
         return self.actions.taken(self._choose(decision))
+
+    def _curious(self, row: Array) -> Callable[[], Array] | None:
+        imagination = self.imagination
+        if imagination is None or imagination.explorer is None:
+            return None
+        explorer = imagination.explorer
+        return lambda: imagination.plan(explorer, row)
 
     def _transition(self, lane: Lane, happening: Happening, alone: bool) -> None:
         """Learn from one step and choose the next action."""
@@ -407,7 +422,10 @@ class SarsaAgent:
             self._learner._take(x, happening.reward, ahead, discount, begins)
         elif self._learner is not None:
             self._learner.observe(x, happening.reward, ahead, discount, begins)
+        self._notice(happening)
         self.experience.add(x, happening.reward, following, discount, self.rng)
+        if self.imagination is not None:
+            self.imagination.seen(happening.row)
         self.num_timesteps += 1
         lane.total += happening.reward
         lane.discounted += lane.weight * happening.reward
@@ -416,6 +434,14 @@ class SarsaAgent:
         lane.observation, lane.row, lane.action, lane.first = (
             happening.observation, happening.row, action, False,
         )  # fmt: skip
+
+    def _notice(self, happening: Happening) -> None:
+        """A first end, or a reward far beyond all others, changes what is worth doing."""
+        least, most = self._rewards
+        new = happening.reward > most + max(most - least, 0.0) or (happening.terminated and not self._ended)
+        self._surprised = self._surprised or (new and self.model is not None)
+        self._rewards = min(least, happening.reward), max(most, happening.reward)
+        self._ended = self._ended or happening.terminated
 
     def _end(self, lane: Lane, happening: Happening) -> dict[str, Any]:
         """Finish an episode: judge who acted, do what is due, and return its line of the log."""
@@ -458,9 +484,11 @@ class SarsaAgent:
         since, wait = seen - self._last_improvement, 1.0 if at_end else GROWTH
         if self._unbeatable():
             patience, wait = IDLE * patience, IDLE * wait
-        if seen >= self._next_structure * wait:
+        if seen >= self._next_structure * wait or (at_end and self._surprised):
             self._attempt(self._restructure)
-            self._next_structure = int(seen * GROWTH)
+            self._next_structure, self._surprised = int(seen * GROWTH), False
+        elif self._fruitful and self.imagination.outgrown and since >= FOLLOW:
+            self._attempt(self._follow)
         elif self._learner is not None and since >= patience * max(EVERY * seen, AT_LEAST):
             self._attempt(self._improve)
         else:
@@ -472,7 +500,8 @@ class SarsaAgent:
         imagination, rewards = self.imagination, self.experience.rewards
         if imagination is None or not len(rewards):
             return False
-        return self.incumbent.unbeatable(float(rewards.max()) * imagination.steps)
+        most = float(rewards.max())
+        return most > 0.0 and self.incumbent.unbeatable(most * imagination.steps)
 
     def _attempt(self, step: Callable[[], None]) -> None:
         """A slow step that numerical trouble cannot spoil: the learner stays as it was.
@@ -529,11 +558,12 @@ class SarsaAgent:
             return
         imagination.learn(experience, self.rng)
         starts = imagination.some_starts(experience, self.rng)
-        judged = imagination.judge(newest, starts)
-        if judged is None:
+        values = imagination.values_of(newest)
+        if values is None:
             return
-        known, old = [judged], None if holder is None else imagination.judge(holder.model, starts)
-        if old is not None:
+        known, old = [imagination.judge(values, starts, newest)], None
+        if holder is not None and (values := self._values(holder)) is not None:
+            old = imagination.judge(values, starts, holder.model)
             known.append(old)
 
         def tuned(rows: Transitions) -> SparseGPSarsa:
@@ -541,10 +571,41 @@ class SarsaAgent:
                 return self.critic._model(newest.kernel, newest.noise_variance, newest.prior_mean)
             return self.critic.tuned(newest, rows, experience, self.rng)
 
+        self._explore(imagination)
         best = imagination.better(known, starts, experience, tuned, self.rng)
         if best is not old:
-            of_holder = None if old is None else old.returns
+            of_holder = None
+            if old is not None:  # from other starts than those by which it was chosen
+                starts = imagination.some_starts(experience, self.rng)
+                best = imagination.judge(best.values, starts, best.model)
+                of_holder = imagination.judge(old.values, starts).returns
+            assert best.model is not None
             self.incumbent.imagined(best.model, best.values, best.returns, of_holder)
+
+    def _explore(self, imagination: Imagination) -> None:
+        """How to find what is not known yet, unless the last search for it found little."""
+        experience, critic = self.experience, self.critic
+
+        def tuned(rows: Transitions) -> SparseGPSarsa:
+            return critic.tuned(prior, rows, experience, self.rng, 0.1)
+
+        prior = critic._model(critic.kernel(critic.scaling(experience), 1.0), 1e-4, 0.0)
+        imagination.explore(prior, experience, tuned, self.rng)
+
+    @property
+    def _fruitful(self) -> bool:
+        """Whether looking for what is not known found much."""
+        imagination = self.imagination
+        if imagination is None or imagination.explorer is None:
+            return False
+        return imagination.dynamics.growth > FRUITFUL
+
+    def _follow(self) -> None:
+        """More of the world is known than when it was learnt: go on from there."""
+        imagination = self.imagination
+        assert imagination is not None
+        imagination.learn(self.experience, self.rng)
+        self._explore(imagination)
 
     def _driven(self, model: SparseGPSarsa) -> Timescales:
         room = int(ROOM * self.settings["budget"])

@@ -149,10 +149,15 @@ class Critic:
         return self.placed(found, prior_mean, experience, rng), log_evidence
 
     def tuned(
-        self, model: SparseGPSarsa, t: Transitions, experience: Experience, rng: np.random.Generator
+        self,
+        model: SparseGPSarsa,
+        t: Transitions,
+        experience: Experience,
+        rng: np.random.Generator,
+        unit: float | None = None,
     ) -> SparseGPSarsa:
         """A model without pseudo-inputs, with hyperparameters by the evidence of imagined transitions."""
-        unit = reward_unit(experience.rewards)
+        unit = reward_unit(experience.rewards) if unit is None else unit
         bounds = self.bounds(model.kernel, self.scaling(experience), unit)
         bounds["noise_variance"] = LEAST_NOISE * unit**2, MOST_NOISE * unit**2
         rows = np.sort(rng.choice(len(t), min(len(t), LEARN_FROM), replace=False))

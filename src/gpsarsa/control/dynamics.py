@@ -198,6 +198,7 @@ class Dynamics:
         self.actions = actions
         self.regressions: list[Regression] = []  # in the order of `World`
         self.walls = self.known = np.zeros((2, self.split))
+        self.growth = 1.0  # of what is known, when it was last learnt: the largest share of a column's range
         self._world: World | None = None
 
     def learn(self, experience: Experience, rng: np.random.Generator) -> None:
@@ -215,7 +216,9 @@ class Dynamics:
         if np.mean(free) < 0.5:  # few values at all
             free[:] = True
         self.walls = np.where(walls, ends, [[-np.inf], [np.inf]])
+        before = self.known
         self.known = ends + [[-BEYOND], [BEYOND]] * width
+        self.growth = float(np.max(1.0 - np.ptp(before, axis=0) / np.ptp(self.known, axis=0)))
         kernel, bounds = self._kernel(width)
         if not self.regressions:
             self.regressions = [Regression(kernel, self.columns) for _ in range(split + 3)]

@@ -10,7 +10,8 @@ n steps of the policy,
 
     r₀ + γr₁ + … + γⁿ⁻¹rₙ₋₁  =  Q(x₀) − γⁿ Q(xₙ) + noise,
 
-rows like any other, with γⁿ as their discount.
+rows like any other, with γⁿ as their discount. In the same way a policy is dreamt that leaves what is known as
+soon as it can: its reward is 1 where that happens, and 0 elsewhere.
 """
 
 from __future__ import annotations
@@ -38,10 +39,13 @@ __all__ = ["Imagination", "Judged", "Values", "values_of"]
 
 STARTS, KEPT = 10, 200  # start states of imagined episodes, and of those seen
 DREAMS = 6  # posteriors made from imagined transitions, each time
-AHEAD = 3, 10  # steps of imagined transitions, one or the other
-STATES, REAL = 300, 1_500  # states from which transitions are imagined; real ones that join them
+NEAR, FAR = (3, 0.9, 300), (10, 0.5, 1_500)
+STATES = 300  # from which transitions are imagined
 PLACE_FROM = 1_000  # inputs among which pseudo-inputs are chosen
 GRID, SPREAD, FEW = 11, 32, 7  # continuous actions: on a line, in more dimensions, in imagined transitions
+PATIENT, SOON = 0.99, 300  # the least discount of curiosity, and the steps it has
+CURIOUS = 120
+SOON_ENOUGH = 0.5  # of a curious policy's discounted success: no better one is looked for
 NOVEL = 1e-7  # pseudo-inputs leave none of which less than this share of the variance is new
 REACH, LONGER = 10.0, 1.5  # length of imagined episodes before one was cut off: over 1 − γ, and the longest
 
@@ -59,6 +63,7 @@ class Values(NamedTuple):
     weights: Array
     candidates: Array
     prior_mean: float
+    curious: bool = False  # rewarded not by the environment, but for leaving what is known
 
     def __call__(self, X: Array) -> Array:
         """Q of each row's observation (a row) with each candidate (a column)."""
@@ -67,7 +72,9 @@ class Values(NamedTuple):
         return product(rows, self.weights.T) + self.prior_mean
 
 
-def values_of(model: SparseGPSarsa, candidates: Array, split: int) -> Values | None:
+def values_of(
+    model: SparseGPSarsa, candidates: Array, split: int, curious: bool = False
+) -> Values | None:
     """None where the kernel is not a product of one over observations and one over actions."""
     basis, d = model._basis, split + candidates.shape[1]
     parts = factors(basis.kernel, d, split)
@@ -81,17 +88,17 @@ def values_of(model: SparseGPSarsa, candidates: Array, split: int) -> Values | N
         kernel_matrix(*action.table(d), basis.Zt, basis.size, full, weights)
     weights *= basis.unwhiten(model._belief.mean)
     Zt = np.ascontiguousarray(basis.Z.T)
-    return Values(*state.table(d), Zt, weights, candidates, float(model.prior_mean))
+    return Values(*state.table(d), Zt, weights, candidates, float(model.prior_mean), curious)
 
 
 @dataclass
 class Judged:
     """A posterior, its imagined returns from some start states, and the observations on the way."""
 
-    model: SparseGPSarsa
     values: Values
     returns: Array
     visited: Array
+    model: SparseGPSarsa | None = None
 
     @property
     def mean(self) -> float:
@@ -110,6 +117,8 @@ class Imagination:
         self.starts: deque[Array] = deque(maxlen=KEPT)
         self.longest = self.limit = 0  # steps of an episode, and of one that was cut off
         self.least = 0.0  # of the rewards
+        self.outgrown = False
+        self.explorer: Values | None = None  # by which to leave what is known
 
     @staticmethod
     def _some(actions: Actions, line: int, spread: int) -> Array:
@@ -144,6 +153,7 @@ class Imagination:
     def learn(self, experience: Experience, rng: np.random.Generator) -> None:
         """What the world does."""
         self.dynamics.learn(experience, rng)
+        self.outgrown = False
         self.least = float(experience.rewards.min())
 
     def plan(self, values: Values, row: Array) -> Array:
@@ -154,10 +164,20 @@ class Imagination:
     def _look_ahead(self, values: Values, states: Array) -> tuple[Array, Array, Array, NDArray[np.int8]]:
         """r̂ + γ max Q(ŝ′, ·) for every state and candidate; and ŝ′, r̂ and what becomes of the episode."""
         shape = len(states), len(values.candidates)
-        ahead, rewards, fate = self.world.outcomes(self._pairs(states, values.candidates))
+        ahead, rewards, fate = self._outcomes(values, self._pairs(states, values.candidates))
         later = np.where(fate == ENDED, 0.0, values(ahead).max(axis=1))
-        scores = rewards + self.gamma * later
+        scores = rewards + self._discount(values) * later
         return scores.reshape(shape), ahead, rewards, fate
+
+    def _outcomes(self, values: Values, X: Array) -> tuple[Array, Array, NDArray[np.int8]]:
+        """What follows inputs, and what that is worth to who acts by some values."""
+        ahead, rewards, fate = self.world.outcomes(X)
+        if not values.curious:
+            return ahead, rewards, fate
+        return ahead, (fate == LOST).astype(float), np.where(fate == LOST, np.int8(ENDED), fate)
+
+    def _discount(self, values: Values) -> float:
+        return max(self.gamma, PATIENT) if values.curious else self.gamma
 
     def _worst(self, steps: int) -> float:
         """The least that so many steps can be worth where nothing is known: the episode may end, or go on
@@ -170,33 +190,36 @@ class Imagination:
         X[:, :, : self.split], X[:, :, self.split :] = states[:, None], actions
         return X.reshape(-1, self.columns)
 
-    def judge(self, model: SparseGPSarsa, starts: Array) -> Judged | None:
-        """A posterior by its imagined returns; None where its kernel does not allow it."""
-        values = values_of(model, self.candidates, self.split)
-        if values is None:
-            return None
+    def judge(self, values: Values, starts: Array, model: SparseGPSarsa | None = None) -> Judged:
+        """Who acts by some values, by imagined returns; curiosity by how soon it succeeds."""
         states, alive = starts, np.arange(len(starts))
-        returns, visited = np.zeros(len(starts)), list[Array]()
-        for step in range(self.steps):
+        returns, visited, weight = np.zeros(len(starts)), list[Array](), 1.0
+        steps = min(self.steps, SOON) if values.curious else self.steps
+        for step in range(steps):
             visited.append(states)
             scores, ahead, rewards, fate = self._look_ahead(values, states)
             chosen = np.arange(len(states)) * len(values.candidates) + scores.argmax(axis=1)
-            returns[alive] += rewards[chosen]
-            returns[alive[fate[chosen] == LOST]] += self._worst(self.steps - step - 1)
+            returns[alive] += weight * rewards[chosen]
+            weight *= self._discount(values) if values.curious else 1.0
+            returns[alive[fate[chosen] == LOST]] += self._worst(steps - step - 1)
             going = fate[chosen] == 0
             states, alive = ahead[chosen[going], : self.split], alive[going]
             if len(alive) == 0:
                 break
-        return Judged(model, values, returns, np.concatenate(visited))
+        return Judged(values, returns, np.concatenate(visited), model)
+
+    def values_of(self, model: SparseGPSarsa, curious: bool = False) -> Values | None:
+        """None where the kernel is not a product of one over observations and one over actions."""
+        return values_of(model, self.candidates, self.split, curious)
 
     def _rows_ahead(self, values: Values, X: Array, steps: int) -> tuple[Array, Array, Array]:
         """From each input some steps, the first with its own action, then greedy in Q: discounted rewards,
         the input reached, and γⁿ, or 0 where the episode ended."""
         rewards, weights, at, alive = np.zeros(len(X)), np.ones(len(X)), X.copy(), np.arange(len(X))
         for _ in range(steps):
-            ahead, reward, fate = self.world.outcomes(at[alive])
+            ahead, reward, fate = self._outcomes(values, at[alive])
             rewards[alive] += weights[alive] * reward
-            weights[alive] *= np.where(fate == ENDED, 0.0, self.gamma)
+            weights[alive] *= np.where(fate == ENDED, 0.0, self._discount(values))
             alive, ahead = alive[fate != ENDED], ahead[fate != ENDED]
             if len(alive) == 0:
                 break
@@ -220,34 +243,53 @@ class Imagination:
         for imagined transitions."""
         best, last, like = max(known, key=lambda judged: judged.mean), known[0], None
         for dream in range(DREAMS):
-            if self._at_most(best, experience):
+            if self._enough(best, experience):
                 break
-            rows = self._dreamt(best if dream % 2 == 0 else last, experience, rng)
+            near = dream % 4 in (0, 3)
+            rows = self._dreamt(best if dream % 2 == 0 else last, experience, NEAR if near else FAR, rng)
             like = tune(rows) if like is None else like
             places = rows.inputs[_some(len(rows), PLACE_FROM, rng)]
             model = like.copy()
-            model.add_pseudo_inputs(places[pivots(like.kernel, places, self.budget, NOVEL)])
-            judged = self.judge(model.fit(rows), starts)
-            assert judged is not None
-            last = judged
-            if judged.mean > best.mean:
-                best = judged
+            budget = min(self.budget, CURIOUS) if best.values.curious else self.budget
+            model.add_pseudo_inputs(places[pivots(like.kernel, places, budget, NOVEL)])
+            values = self.values_of(model.fit(rows), best.values.curious)
+            assert values is not None
+            last = self.judge(values, starts, model)
+            if last.mean > best.mean:
+                best = last
         return best
 
-    def _at_most(self, judged: Judged, experience: Experience) -> bool:
-        """Whether no policy returns more from where episodes begin: the largest reward at every step."""
-        most = float(experience.rewards.max())
-        most = max(most, most * self.steps)
-        return float(judged.returns[: min(STARTS, len(self.starts))].min()) >= most - 1e-9 * abs(most)
+    def seen(self, row: Array) -> None:
+        """An observation; `outgrown` says that more is known by now than when the world was learnt."""
+        if self.explorer is not None and not self.outgrown:
+            known = self.dynamics.known
+            self.outgrown = bool(((row < known[0]) | (row > known[1])).any())
 
-    def _dreamt(self, source: Judged, experience: Experience, rng: np.random.Generator) -> Transitions:
+    def explore(self, prior: SparseGPSarsa, experience: Experience, tune: Tuning, rng: Any) -> None:
+        """Find how to leave what is known soonest."""
+        values = self.values_of(prior, curious=True) if self.explorer is None else self.explorer
+        self.explorer = None
+        if values is not None:
+            starts = self.some_starts(experience, rng)
+            best = self.better([self.judge(values, starts)], starts, experience, tune, rng)
+            self.explorer = best.values if best.mean > 0.0 else None
+
+    def _enough(self, judged: Judged, experience: Experience) -> bool:
+        """Whether no policy returns more from where episodes begin: the largest reward at every step."""
+        if judged.values.curious:
+            return judged.mean > SOON_ENOUGH
+        most = float(experience.rewards.max()) * self.steps
+        return most > 0.0 and float(judged.returns[: min(STARTS, len(self.starts))].min()) >= most - 1e-9 * abs(most)
+
+    def _dreamt(self, source: Judged, experience: Experience, how: Any, rng: np.random.Generator) -> Transitions:
         """Transitions that are imagined with a policy, and real ones with its actions."""
-        split, half = self.split, STATES // 2
+        steps, share, count = how
+        split, half = self.split, int(share * STATES)
         way = source.visited[rng.permutation(len(source.visited))[:half]]
-        states = np.concatenate([way, experience.inputs[experience.sample(half, rng)][:, :split]])
+        states = np.concatenate([way, experience.inputs[experience.sample(STATES - half, rng)][:, :split]])
         X = self._pairs(states, self.tried)
-        rewards, following, discounts = self._rows_ahead(source.values, X, int(rng.choice(AHEAD)))
-        real = experience.transitions(experience.sample(REAL, rng))
+        rewards, following, discounts = self._rows_ahead(source.values, X, steps)
+        real = experience.transitions(experience.sample(0 if source.values.curious else count, rng))
         ahead = real._arrays[2].copy()
         going = np.flatnonzero(real.discounts > 0.0)
         ahead[going, split:] = source.values.candidates[source.values(ahead[going]).argmax(axis=1)]

@@ -63,10 +63,14 @@ class Incumbent:
         self.replaced = 0  # how often another took over
         self.imagining = False  # whether contenders come from imagination, not from exploring episodes
 
-    def role(self, episode: int) -> str:
+    def role(self, episode: int, fruitful: bool = False) -> str:
         """Who acts in an episode: "trial" (the challenger), "incumbent", or "explore" (the newest)."""
         if self.challenger is not None:
             return "trial"
+        if self.imagining and self.holder is not None and not self.holder.returns:
+            return "incumbent"
+        if fruitful:
+            return "explore"
         every = RERUN_IMAGINED if self.imagining else RERUN
         if self.holder is not None and episode % every == every - 1:
             return "incumbent"

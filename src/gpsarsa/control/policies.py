@@ -22,7 +22,8 @@ from gpsarsa._validation import Array
 from gpsarsa.control.spaces import Actions
 from gpsarsa.sparse import SparseGPSarsa
 
-__all__ = ["Choice", "Decision", "EpsilonGreedy", "Greedy", "PosteriorSampling", "UpperConfidence"]
+__all__ = ["Choice", "Curious", "Decision", "EpsilonGreedy", "Greedy", "PosteriorSampling"]
+__all__ += ["UpperConfidence"]
 __all__ += ["as_choice", "described", "maximiser", "restored"]
 
 Function = Callable[[Array], Array]
@@ -45,6 +46,7 @@ class Decision:
     model: SparseGPSarsa | None
     actions: Actions
     draw: Callable[[], Function]  # this episode's function, drawn when it is first asked for
+    curious: Callable[[], Array] | None = None  # the action row that leads to what is not known
 
     @property
     def greedy(self) -> Any:
@@ -156,6 +158,14 @@ class UpperConfidence:
 
 
 @dataclass(frozen=True)
+class Curious(UpperConfidence):
+    """Towards what is not known yet, while that finds something; else as `UpperConfidence`."""
+
+    def row(self, decision: Decision) -> Array:
+        return super().row(decision) if decision.curious is None else decision.curious()
+
+
+@dataclass(frozen=True)
 class PosteriorSampling:
     """The greedy action of one function drawn from the posterior for the whole episode."""
 
@@ -163,7 +173,7 @@ class PosteriorSampling:
         return decision.any() if decision.model is None else decision.best_of_draw()
 
 
-_KNOWN = {kind.__name__: kind for kind in (Greedy, EpsilonGreedy, UpperConfidence, PosteriorSampling)}
+_KNOWN = {kind.__name__: kind for kind in (Greedy, EpsilonGreedy, UpperConfidence, Curious, PosteriorSampling)}
 
 
 def as_choice(policy: Any, actions: Actions) -> Choice:
