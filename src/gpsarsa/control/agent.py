@@ -362,7 +362,7 @@ class SarsaAgent:
         role, frozen, values = self._role()
         lane = Lane(*first, role, frozen, values)
         self._explored += role == "explore"
-        lane.curious = self._fruitful or self._explored % 2 == 0
+        lane.curious = self._fruitful or self._explored % 2 == 1
         lane.action = self._act(lane, lane.observation, lane.row)
         if self.model is not None:
             asked = self.model if frozen is None else frozen

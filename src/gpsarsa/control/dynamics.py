@@ -196,6 +196,7 @@ class Dynamics:
     def __init__(self, observations: Observations, actions: Actions) -> None:
         self.split, self.columns = observations.columns, observations.columns + actions.columns
         self.actions = actions
+        self.bounds = np.array([observations.low, observations.high])
         self.regressions: list[Regression] = []  # in the order of `World`
         self.walls = self.known = np.zeros((2, self.split))
         self.growth = 1.0  # of what is known, when it was last learnt: the largest share of a column's range
@@ -215,7 +216,7 @@ class Dynamics:
         free = ~(touching & walls[:, None]).any(axis=(0, 2))  # what a wall stopped says nothing of the rest
         if np.mean(free) < 0.5:  # few values at all
             free[:] = True
-        self.walls = np.where(walls, ends, [[-np.inf], [np.inf]])
+        self.walls = np.where(walls, ends, self.bounds)
         before = self.known
         self.known = ends + [[-BEYOND], [BEYOND]] * width
         self.growth = float(np.max(1.0 - np.ptp(before, axis=0) / np.ptp(self.known, axis=0)))
