@@ -16,7 +16,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Self
 
@@ -51,7 +51,7 @@ GROWTH = 1.4  # hyperparameters and pseudo-inputs are chosen anew when the data 
 EVERY, AT_LEAST = 0.08, 20  # the policy is improved when the data has grown by that share, and so many steps
 ROUNDS = 3  # of policy iteration, each time
 IDLE = 4.0  # and so much longer while nothing can be gained
-FOLLOW = 50
+FOLLOW, PATIENCE, EAGER = 50, 400, 0.1
 FRUITFUL = 0.02  # growth of what is known that makes searching for more worth it
 LATE = 4.0  # slow steps wait for an episode's end, unless they are late by this factor
 NOVEL = 0.01  # an input that leaves more of its variance unexplained becomes a pseudo-input at once
@@ -162,7 +162,7 @@ class SarsaAgent:
         self._learner: SparseGPSarsa | Timescales | None = None
         self._own_kernel = False
         self._next_structure, self._last_improvement = settings["warmup"], 0
-        self._explored = 0
+        self._explored = self._found = 0
         self._rewards, self._ended, self._surprised = (np.inf, -np.inf), False, False
         self._began, self._spent = time.monotonic(), 0.0
 
@@ -272,7 +272,7 @@ class SarsaAgent:
         if imagination is None or not imagination.ready:
             return None
         if contender.values is None:
-            contender.values = imagination.values_of(contender.model)
+            contender.values = imagination.values_of(contender.model, contender.gamma)
         return contender.values
 
     # -- learning -----------------------------------------------------------------------------
@@ -362,7 +362,7 @@ class SarsaAgent:
         role, frozen, values = self._role()
         lane = Lane(*first, role, frozen, values)
         self._explored += role == "explore"
-        lane.curious = self._fruitful or self._explored % 2 == 1
+        lane.curious = role == "random" or self._fruitful or self._explored % 2 == 1
         lane.action = self._act(lane, lane.observation, lane.row)
         if self.model is not None:
             asked = self.model if frozen is None else frozen
@@ -487,7 +487,7 @@ class SarsaAgent:
         if seen >= self._next_structure * wait or (at_end and self._surprised):
             self._attempt(self._restructure)
             self._next_structure, self._surprised = int(seen * GROWTH), False
-        elif self._fruitful and self.imagination.outgrown and since >= FOLLOW:
+        elif self._fruitful and since >= (FOLLOW if self.imagination.outgrown else 3 * FOLLOW):
             self._attempt(self._follow)
         elif self._learner is not None and since >= patience * max(EVERY * seen, AT_LEAST):
             self._attempt(self._improve)
@@ -566,13 +566,13 @@ class SarsaAgent:
             old = imagination.judge(values, starts, holder.model)
             known.append(old)
 
-        def tuned(rows: Transitions) -> SparseGPSarsa:
+        def tuned(rows: Transitions, gamma: float) -> SparseGPSarsa:
             if self._own_kernel:
                 return self.critic._model(newest.kernel, newest.noise_variance, newest.prior_mean)
-            return self.critic.tuned(newest, rows, experience, self.rng)
+            return replace(self.critic, gamma=gamma).tuned(newest, rows, experience, self.rng)
 
         self._explore(imagination)
-        best = imagination.better(known, starts, experience, tuned, self.rng)
+        best, bold = imagination.better(known, starts, experience, tuned, self.rng)
         if best is not old:
             of_holder = None
             if old is not None:  # from other starts than those by which it was chosen
@@ -581,14 +581,18 @@ class SarsaAgent:
                 of_holder = imagination.judge(old.values, starts).returns
             assert best.model is not None
             self.incumbent.imagined(best.model, best.values, best.returns, of_holder)
+        if old is not None and bold is not old and bold.model is not None:
+            self.incumbent.hoped(bold.model, bold.values, bold.hopes, old.returns)
 
     def _explore(self, imagination: Imagination) -> None:
         """How to find what is not known yet, unless the last search for it found little."""
         experience, critic = self.experience, self.critic
 
-        def tuned(rows: Transitions) -> SparseGPSarsa:
+        def tuned(rows: Transitions, gamma: float) -> SparseGPSarsa:
             return critic.tuned(prior, rows, experience, self.rng, 0.1)
 
+        if imagination.dynamics.growth > FRUITFUL:
+            self._found = self.num_timesteps
         prior = critic._model(critic.kernel(critic.scaling(experience), 1.0), 1e-4, 0.0)
         imagination.explore(prior, experience, tuned, self.rng)
 
@@ -598,7 +602,7 @@ class SarsaAgent:
         imagination = self.imagination
         if imagination is None or imagination.explorer is None:
             return False
-        return imagination.dynamics.growth > FRUITFUL
+        return self.num_timesteps - self._found <= max(PATIENCE, EAGER * self.num_timesteps)
 
     def _follow(self) -> None:
         """More of the world is known than when it was learnt: go on from there."""

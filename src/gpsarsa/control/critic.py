@@ -157,11 +157,12 @@ class Critic:
         unit: float | None = None,
     ) -> SparseGPSarsa:
         """A model without pseudo-inputs, with hyperparameters by the evidence of imagined transitions."""
+        curious = unit is not None
         unit = reward_unit(experience.rewards) if unit is None else unit
         bounds = self.bounds(model.kernel, self.scaling(experience), unit)
         bounds["noise_variance"] = LEAST_NOISE * unit**2, MOST_NOISE * unit**2
         rows = np.sort(rng.choice(len(t), min(len(t), LEARN_FROM), replace=False))
-        return self._by_evidence(model, model.prior_mean, t[rows], bounds)[0]
+        return self._by_evidence(model, 0.0 if curious else self.prior_mean(experience), t[rows], bounds)[0]
 
     def _by_evidence(
         self, model: SparseGPSarsa, prior_mean: float, t: Transitions, bounds: dict[str, tuple[Any, Any]]

@@ -39,18 +39,27 @@ __all__ = ["Imagination", "Judged", "Values", "values_of"]
 
 STARTS, KEPT = 10, 200  # start states of imagined episodes, and of those seen
 DREAMS = 6  # posteriors made from imagined transitions, each time
-NEAR, FAR = (3, 0.9, 300), (10, 0.5, 1_500)
 STATES = 300  # from which transitions are imagined
 PLACE_FROM = 1_000  # inputs among which pseudo-inputs are chosen
 GRID, SPREAD, FEW = 11, 32, 7  # continuous actions: on a line, in more dimensions, in imagined transitions
-PATIENT, SOON = 0.99, 300  # the least discount of curiosity, and the steps it has
+PATIENT, SOON = 1.0, 300  # a far sight reaches so much farther; steps curiosity has
 CURIOUS = 120
 SOON_ENOUGH = 0.5  # of a curious policy's discounted success: no better one is looked for
 NOVEL = 1e-7  # pseudo-inputs leave none of which less than this share of the variance is new
 REACH, LONGER = 10.0, 1.5  # length of imagined episodes before one was cut off: over 1 − γ, and the longest
 
 
-Tuning = Callable[[Transitions], SparseGPSarsa]
+Tuning = Callable[[Transitions, float], SparseGPSarsa]
+
+
+class Sight(NamedTuple):
+    """How far a dream looks: steps of its transitions, the discount, the share of its states that lie on the
+    way of a policy (the others are any that were visited), and how many real transitions join them."""
+
+    steps: int
+    gamma: float
+    way: float
+    real: int
 
 
 class Values(NamedTuple):
@@ -63,6 +72,7 @@ class Values(NamedTuple):
     weights: Array
     candidates: Array
     prior_mean: float
+    gamma: float
     curious: bool = False  # rewarded not by the environment, but for leaving what is known
 
     def __call__(self, X: Array) -> Array:
@@ -73,7 +83,7 @@ class Values(NamedTuple):
 
 
 def values_of(
-    model: SparseGPSarsa, candidates: Array, split: int, curious: bool = False
+    model: SparseGPSarsa, candidates: Array, split: int, gamma: float, curious: bool = False
 ) -> Values | None:
     """None where the kernel is not a product of one over observations and one over actions."""
     basis, d = model._basis, split + candidates.shape[1]
@@ -88,7 +98,7 @@ def values_of(
         kernel_matrix(*action.table(d), basis.Zt, basis.size, full, weights)
     weights *= basis.unwhiten(model._belief.mean)
     Zt = np.ascontiguousarray(basis.Z.T)
-    return Values(*state.table(d), Zt, weights, candidates, float(model.prior_mean), curious)
+    return Values(*state.table(d), Zt, weights, candidates, float(model.prior_mean), gamma, curious)
 
 
 @dataclass
@@ -96,13 +106,18 @@ class Judged:
     """A posterior, its imagined returns from some start states, and the observations on the way."""
 
     values: Values
-    returns: Array
+    returns: Array  # at worst, where it leaves what is known
+    hopes: Array  # as it believes itself
     visited: Array
     model: SparseGPSarsa | None = None
 
     @property
     def mean(self) -> float:
         return float(self.returns.mean())
+
+    @property
+    def hope(self) -> float:
+        return float(self.hopes.mean())
 
 
 class Imagination:
@@ -111,6 +126,9 @@ class Imagination:
     def __init__(self, observations: Observations, actions: Actions, gamma: float, budget: int) -> None:
         self.split, self.columns = observations.columns, observations.columns + actions.columns
         self.gamma, self.budget = gamma, budget
+        self.near = Sight(3, gamma, 0.9, 300)
+        self.far = Sight(10, 1.0 - (1.0 - gamma) / PATIENT, 0.5, 1_500)
+        self.curiosity = Sight(10, 1.0 - (1.0 - gamma) / 3.0, 0.5, 0)
         self.dynamics = Dynamics(observations, actions)
         self.candidates = self._some(actions, GRID, SPREAD)
         self.tried = self._some(actions, FEW, FEW)
@@ -166,7 +184,7 @@ class Imagination:
         shape = len(states), len(values.candidates)
         ahead, rewards, fate = self._outcomes(values, self._pairs(states, values.candidates))
         later = np.where(fate == ENDED, 0.0, values(ahead).max(axis=1))
-        scores = rewards + self._discount(values) * later
+        scores = rewards + values.gamma * later
         return scores.reshape(shape), ahead, rewards, fate
 
     def _outcomes(self, values: Values, X: Array) -> tuple[Array, Array, NDArray[np.int8]]:
@@ -175,9 +193,6 @@ class Imagination:
         if not values.curious:
             return ahead, rewards, fate
         return ahead, (fate == LOST).astype(float), np.where(fate == LOST, np.int8(ENDED), fate)
-
-    def _discount(self, values: Values) -> float:
-        return max(self.gamma, PATIENT) if values.curious else self.gamma
 
     def _worst(self, steps: int) -> float:
         """The least that so many steps can be worth where nothing is known: the episode may end, or go on
@@ -193,33 +208,38 @@ class Imagination:
     def judge(self, values: Values, starts: Array, model: SparseGPSarsa | None = None) -> Judged:
         """Who acts by some values, by imagined returns; curiosity by how soon it succeeds."""
         states, alive = starts, np.arange(len(starts))
-        returns, visited, weight = np.zeros(len(starts)), list[Array](), 1.0
+        returns, fears, hopes = np.zeros((3, len(starts)))
+        visited, weight = list[Array](), 1.0
         steps = min(self.steps, SOON) if values.curious else self.steps
         for step in range(steps):
             visited.append(states)
             scores, ahead, rewards, fate = self._look_ahead(values, states)
             chosen = np.arange(len(states)) * len(values.candidates) + scores.argmax(axis=1)
             returns[alive] += weight * rewards[chosen]
-            weight *= self._discount(values) if values.curious else 1.0
-            returns[alive[fate[chosen] == LOST]] += self._worst(steps - step - 1)
+            weight *= values.gamma if values.curious else 1.0
+            lost = fate[chosen] == LOST
+            if lost.any():
+                hopes[alive[lost]] += values(ahead[chosen[lost]]).max(axis=1)
+                fears[alive[lost]] += self._worst(steps - step - 1)
             going = fate[chosen] == 0
             states, alive = ahead[chosen[going], : self.split], alive[going]
             if len(alive) == 0:
                 break
-        return Judged(values, returns, np.concatenate(visited), model)
+        return Judged(values, returns + fears, returns + hopes, np.concatenate(visited), model)
 
-    def values_of(self, model: SparseGPSarsa, curious: bool = False) -> Values | None:
+    def values_of(self, model: SparseGPSarsa, gamma: float | None = None, curious: bool = False) -> Values | None:
         """None where the kernel is not a product of one over observations and one over actions."""
-        return values_of(model, self.candidates, self.split, curious)
+        gamma = self.gamma if gamma is None else gamma
+        return values_of(model, self.candidates, self.split, gamma, curious)
 
-    def _rows_ahead(self, values: Values, X: Array, steps: int) -> tuple[Array, Array, Array]:
+    def _rows_ahead(self, values: Values, X: Array, how: Sight) -> tuple[Array, Array, Array]:
         """From each input some steps, the first with its own action, then greedy in Q: discounted rewards,
         the input reached, and γⁿ, or 0 where the episode ended."""
         rewards, weights, at, alive = np.zeros(len(X)), np.ones(len(X)), X.copy(), np.arange(len(X))
-        for _ in range(steps):
+        for _ in range(how.steps):
             ahead, reward, fate = self._outcomes(values, at[alive])
             rewards[alive] += weights[alive] * reward
-            weights[alive] *= np.where(fate == ENDED, 0.0, self._discount(values))
+            weights[alive] *= np.where(fate == ENDED, 0.0, how.gamma)
             alive, ahead = alive[fate != ENDED], ahead[fate != ENDED]
             if len(alive) == 0:
                 break
@@ -236,28 +256,35 @@ class Imagination:
         way = experience.inputs[experience.sample(STARTS, rng)][:, : self.split]
         return np.concatenate([starts[rng.permutation(len(starts))[:STARTS]], way])
 
+    def recently(self, experience: Experience) -> Array:
+        """Where the agent has just been."""
+        return experience.inputs[-5 * STARTS :: 5, : self.split]
+
     def better(
         self, known: list[Judged], starts: Array, experience: Experience, tune: Tuning, rng: Any
-    ) -> Judged:
-        """The best of those known and of some that are dreamt; `tune` makes a model, without pseudo-inputs,
-        for imagined transitions."""
-        best, last, like = max(known, key=lambda judged: judged.mean), known[0], None
+    ) -> tuple[Judged, Judged]:
+        """The best of those known and of some that are dreamt, and the one with the highest hopes; `tune`
+        makes a model, without pseudo-inputs, for imagined transitions."""
+        best, last = max(known, key=lambda judged: judged.mean), known[0]
+        bold = max(known, key=lambda judged: judged.hope)
+        like = dict[Sight, SparseGPSarsa]()
         for dream in range(DREAMS):
             if self._enough(best, experience):
                 break
-            near = dream % 4 in (0, 3)
-            rows = self._dreamt(best if dream % 2 == 0 else last, experience, NEAR if near else FAR, rng)
-            like = tune(rows) if like is None else like
+            how = self.curiosity if best.values.curious else self.near if dream % 4 in (0, 3) else self.far
+            rows = self._dreamt(best if dream % 2 == 0 else last, experience, how, rng)
+            if how not in like:
+                like[how] = tune(rows, how.gamma)
             places = rows.inputs[_some(len(rows), PLACE_FROM, rng)]
-            model = like.copy()
+            model = like[how].copy()
             budget = min(self.budget, CURIOUS) if best.values.curious else self.budget
-            model.add_pseudo_inputs(places[pivots(like.kernel, places, budget, NOVEL)])
-            values = self.values_of(model.fit(rows), best.values.curious)
+            model.add_pseudo_inputs(places[pivots(model.kernel, places, budget, NOVEL)])
+            values = self.values_of(model.fit(rows), how.gamma, best.values.curious)
             assert values is not None
             last = self.judge(values, starts, model)
-            if last.mean > best.mean:
-                best = last
-        return best
+            best = last if last.mean > best.mean else best
+            bold = last if last.hope > bold.hope else bold
+        return best, bold
 
     def seen(self, row: Array) -> None:
         """An observation; `outgrown` says that more is known by now than when the world was learnt."""
@@ -267,11 +294,11 @@ class Imagination:
 
     def explore(self, prior: SparseGPSarsa, experience: Experience, tune: Tuning, rng: Any) -> None:
         """Find how to leave what is known soonest."""
-        values = self.values_of(prior, curious=True) if self.explorer is None else self.explorer
+        values = self.values_of(prior, self.curiosity.gamma, curious=True) if self.explorer is None else self.explorer
         self.explorer = None
         if values is not None:
-            starts = self.some_starts(experience, rng)
-            best = self.better([self.judge(values, starts)], starts, experience, tune, rng)
+            starts = np.concatenate([self.some_starts(experience, rng), self.recently(experience)])
+            best, _ = self.better([self.judge(values, starts)], starts, experience, tune, rng)
             self.explorer = best.values if best.mean > 0.0 else None
 
     def _enough(self, judged: Judged, experience: Experience) -> bool:
@@ -281,21 +308,23 @@ class Imagination:
         most = float(experience.rewards.max()) * self.steps
         return most > 0.0 and float(judged.returns[: min(STARTS, len(self.starts))].min()) >= most - 1e-9 * abs(most)
 
-    def _dreamt(self, source: Judged, experience: Experience, how: Any, rng: np.random.Generator) -> Transitions:
+    def _dreamt(
+        self, source: Judged, experience: Experience, how: Sight, rng: np.random.Generator
+    ) -> Transitions:
         """Transitions that are imagined with a policy, and real ones with its actions."""
-        steps, share, count = how
-        split, half = self.split, int(share * STATES)
+        split, half = self.split, int(how.way * STATES)
         way = source.visited[rng.permutation(len(source.visited))[:half]]
         states = np.concatenate([way, experience.inputs[experience.sample(STATES - half, rng)][:, :split]])
         X = self._pairs(states, self.tried)
-        rewards, following, discounts = self._rows_ahead(source.values, X, steps)
-        real = experience.transitions(experience.sample(0 if source.values.curious else count, rng))
+        rewards, following, discounts = self._rows_ahead(source.values, X, how)
+        real = experience.transitions(experience.sample(0 if source.values.curious else how.real, rng))
         ahead = real._arrays[2].copy()
         going = np.flatnonzero(real.discounts > 0.0)
         ahead[going, split:] = source.values.candidates[source.values(ahead[going]).argmax(axis=1)]
         return Transitions._trusted(
             np.concatenate([X, real.inputs]), np.concatenate([rewards, real.rewards]),
-            np.concatenate([following, ahead]), np.concatenate([discounts, real.discounts]),
+            np.concatenate([following, ahead]),
+            np.concatenate([discounts, np.where(real.discounts > 0.0, how.gamma, 0.0)]),
             np.ones(len(X) + len(real), dtype=np.bool_),
         )  # fmt: skip
 

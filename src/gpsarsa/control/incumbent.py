@@ -27,6 +27,7 @@ __all__ = ["Contender", "Incumbent"]
 
 RERUN = 4  # the incumbent acts in every fourth episode
 RERUN_IMAGINED = 2  # in every second one where contenders are imagined: it shows what imagination is worth
+HOPE = True
 TRIALS = 3  # episodes before a challenger can take over by little
 MOST_TRIALS, MOST_STEPS = 6, 0.1  # undecided after as many episodes and this share of all steps: dropped
 WINDOW = 40  # newest episodes by which a contender is judged
@@ -41,6 +42,7 @@ class Contender:
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     steps: int = 0  # it took to find out
     values: Any = None  # how it acts where the world is known, see `imagination`
+    gamma: float | None = None  # the discount of these, where it is not the agent's
 
     @property
     def mean(self) -> float:
@@ -108,7 +110,7 @@ class Incumbent:
         the holder; where it is better, but not by so much, it is tried.
         """
         self.imagining = True
-        contender = Contender(model, values=values)
+        contender = Contender(model, values=values, gamma=values.gamma)
         if self.holder is None or of_holder is None:
             self.holder, self.challenger = contender, None
             return
@@ -121,6 +123,15 @@ class Incumbent:
             self.replaced += 1
         elif self.challenger is None:
             self.challenger = contender
+
+    def hoped(self, model: SparseGPSarsa, values: Any, hopes: Array, of_holder: Array) -> None:
+        """A posterior that would be better than the holder if it is right about what nobody has seen."""
+        if not HOPE:
+            return
+        gain = hopes - of_holder
+        better = float(gain.mean()) - float(gain.std()) / math.sqrt(len(gain))
+        if self.challenger is None and better > self._error(float(of_holder.mean())):
+            self.challenger = Contender(model, values=values, gamma=values.gamma)
 
     def _error(self, imagined: float) -> float:
         """By how much more than chance the holder's returns differ from what was imagined."""
@@ -184,6 +195,7 @@ class Incumbent:
                     "kernel": contender.model._described_kernel(),
                     "returns": list(contender.returns),
                     "steps": contender.steps,
+                    "gamma": contender.gamma,
                 }
         content["imagining"] = self.imagining
         return arrays, content
@@ -200,5 +212,6 @@ class Incumbent:
                     key.split(".", 1)[1]: value for key, value in arrays.items() if key.startswith(f"{name}.")
                 }
                 model = SparseGPSarsa._from_state(kernel_of(kept["kernel"]), own, kept["model"])
-                contender = Contender(model, deque(kept["returns"], maxlen=WINDOW), int(kept["steps"]))
+                returns = deque(kept["returns"], maxlen=WINDOW)
+                contender = Contender(model, returns, int(kept["steps"]), gamma=kept.get("gamma"))
             setattr(self, name, contender)
