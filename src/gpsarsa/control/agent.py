@@ -565,6 +565,7 @@ class SarsaAgent:
         if holder is not None and (values := self._values(holder)) is not None:
             old = imagination.judge(values, starts, holder.model)
             known.append(old)
+            holder.lost = old.lost
 
         def tuned(rows: Transitions, gamma: float) -> SparseGPSarsa:
             if self._own_kernel:
@@ -574,15 +575,14 @@ class SarsaAgent:
         self._explore(imagination)
         best, bold = imagination.better(known, starts, experience, tuned, self.rng)
         if best is not old:
-            of_holder = None
+            confirmed = old
             if old is not None:  # from other starts than those by which it was chosen
                 starts = imagination.some_starts(experience, self.rng)
                 best = imagination.judge(best.values, starts, best.model)
-                of_holder = imagination.judge(old.values, starts).returns
-            assert best.model is not None
-            self.incumbent.imagined(best.model, best.values, best.returns, of_holder)
-        if old is not None and bold is not old and bold.model is not None:
-            self.incumbent.hoped(bold.model, bold.values, bold.hopes, old.returns)
+                confirmed = imagination.judge(old.values, starts)
+            self.incumbent.imagined(best, confirmed)
+        if old is not None and bold is not old:
+            self.incumbent.hoped(bold, old)
 
     def _explore(self, imagination: Imagination) -> None:
         """How to find what is not known yet, unless the last search for it found little."""

@@ -213,7 +213,8 @@ class Dynamics:
         touching = np.array([following == end for end in ends])
         times = np.array([[len(np.unique(X[rows], axis=0)) for rows in side.T] for side in touching])
         walls = (times >= TOUCHED) & (times <= MOST_TOUCHED * len(X))
-        free = ~(touching & walls[:, None]).any(axis=(0, 2))  # what a wall stopped says nothing of the rest
+        stopped = (touching & walls[:, None]) | (following == self.bounds[:, None])
+        free = ~stopped.any(axis=(0, 2))  # what a wall stopped says nothing of the rest
         if np.mean(free) < 0.5:  # few values at all
             free[:] = True
         self.walls = np.where(walls, ends, self.bounds)

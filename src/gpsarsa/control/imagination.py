@@ -109,11 +109,17 @@ class Judged:
     returns: Array  # at worst, where it leaves what is known
     hopes: Array  # as it believes itself
     visited: Array
+    starts: int  # how many, the first ones, are of episodes that began there
     model: SparseGPSarsa | None = None
 
     @property
     def mean(self) -> float:
         return float(self.returns.mean())
+
+    @property
+    def lost(self) -> bool:
+        """Whether it goes, from a start state, where nobody has been."""
+        return bool((self.hopes != self.returns)[: self.starts].any())
 
     @property
     def hope(self) -> float:
@@ -149,6 +155,10 @@ class Imagination:
     @property
     def ready(self) -> bool:
         return bool(self.dynamics.regressions)
+
+    @property
+    def _starts(self) -> int:
+        return min(STARTS, len(self.starts))
 
     @property
     def world(self) -> World:
@@ -225,7 +235,7 @@ class Imagination:
             states, alive = ahead[chosen[going], : self.split], alive[going]
             if len(alive) == 0:
                 break
-        return Judged(values, returns + fears, returns + hopes, np.concatenate(visited), model)
+        return Judged(values, returns + fears, returns + hopes, np.concatenate(visited), self._starts, model)
 
     def values_of(self, model: SparseGPSarsa, gamma: float | None = None, curious: bool = False) -> Values | None:
         """None where the kernel is not a product of one over observations and one over actions."""
@@ -306,7 +316,7 @@ class Imagination:
         if judged.values.curious:
             return judged.mean > SOON_ENOUGH
         most = float(experience.rewards.max()) * self.steps
-        return most > 0.0 and float(judged.returns[: min(STARTS, len(self.starts))].min()) >= most - 1e-9 * abs(most)
+        return most > 0.0 and float(judged.returns[: judged.starts].min()) >= most - 1e-9 * abs(most)
 
     def _dreamt(
         self, source: Judged, experience: Experience, how: Sight, rng: np.random.Generator

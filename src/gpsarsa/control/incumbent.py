@@ -20,13 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from gpsarsa._validation import Array
 from gpsarsa.sparse import SparseGPSarsa
 
 __all__ = ["Contender", "Incumbent"]
 
 RERUN = 4  # the incumbent acts in every fourth episode
-RERUN_IMAGINED = 2  # in every second one where contenders are imagined: it shows what imagination is worth
+SHARE, SHARE_SURE = 0.8, 0.3  # of the steps, where contenders are imagined: it shows what imagination is worth
 HOPE = True
 TRIALS = 3  # episodes before a challenger can take over by little
 MOST_TRIALS, MOST_STEPS = 6, 0.1  # undecided after as many episodes and this share of all steps: dropped
@@ -42,6 +41,7 @@ class Contender:
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     steps: int = 0  # it took to find out
     values: Any = None  # how it acts where the world is known, see `imagination`
+    lost: bool = True  # whether, as far as is imagined, it goes where nobody has been
     gamma: float | None = None  # the discount of these, where it is not the agent's
 
     @property
@@ -63,18 +63,21 @@ class Incumbent:
         self.challenger: Contender | None = None
         self.recent: deque[float] = deque(maxlen=RECENT)
         self.replaced = 0  # how often another took over
+        self.taken = self.acted = 0  # steps since there is imagination, and those of the holders
         self.imagining = False  # whether contenders come from imagination, not from exploring episodes
 
     def role(self, episode: int, fruitful: bool = False) -> str:
         """Who acts in an episode: "trial" (the challenger), "incumbent", or "explore" (the newest)."""
+        holder = self.holder
         if self.challenger is not None:
-            return "trial"
-        if self.imagining and self.holder is not None and not self.holder.returns:
-            return "incumbent"
-        if fruitful:
-            return "explore"
-        every = RERUN_IMAGINED if self.imagining else RERUN
-        if self.holder is not None and episode % every == every - 1:
+            behind = holder is not None and len(holder.returns) < min(len(self.challenger.returns), TRIALS)
+            return "incumbent" if behind else "trial"
+        if self.imagining and holder is not None:
+            if fruitful and (holder.returns or not holder.lost):
+                return "explore"
+            share = SHARE if holder.lost or len(holder.returns) < TRIALS else SHARE_SURE
+            return "incumbent" if self.acted <= share * self.taken else "explore"
+        if holder is not None and episode % RERUN == RERUN - 1:
             return "incumbent"
         return "explore"
 
@@ -86,6 +89,8 @@ class Incumbent:
         `so_far` counts the steps of all episodes.
         """
         self.recent.append(total)
+        self.taken += length if self.imagining else 0
+        self.acted += length if self.imagining and role == "incumbent" else 0
         if model is None:
             return
         if role == "incumbent" and self.holder is not None and model is self.holder.model:
@@ -103,43 +108,40 @@ class Incumbent:
                 self.challenger = contender
                 self._judge(contender, so_far)
 
-    def imagined(self, model: SparseGPSarsa, values: Any, returns: Array, of_holder: Array | None) -> None:
-        """A posterior's imagined returns, and the holder's from the same starts.
+    def imagined(self, judged: Any, holder: Any) -> None:
+        """A posterior as it was judged in imagination, and the holder from the same starts.
 
         It takes over where it is better by more than chance, and by more than imagination was wrong about
         the holder; where it is better, but not by so much, it is tried.
         """
         self.imagining = True
-        contender = Contender(model, values=values, gamma=values.gamma)
-        if self.holder is None or of_holder is None:
+        contender = Contender(judged.model, values=judged.values, lost=judged.lost, gamma=judged.values.gamma)
+        if self.holder is None or holder is None:
             self.holder, self.challenger = contender, None
             return
-        gain = returns - of_holder
+        gain = judged.returns - holder.returns
         better = float(gain.mean()) - float(gain.std()) / math.sqrt(len(gain))
         if better <= 0.0:
             return
-        if better > self._error(float(of_holder.mean())):
+        if better > self._doubt(float(holder.returns[: holder.starts].mean())):
             self.holder, self.challenger = contender, None
             self.replaced += 1
         elif self.challenger is None:
             self.challenger = contender
 
-    def hoped(self, model: SparseGPSarsa, values: Any, hopes: Array, of_holder: Array) -> None:
+    def hoped(self, judged: Any, holder: Any) -> None:
         """A posterior that would be better than the holder if it is right about what nobody has seen."""
-        if not HOPE:
-            return
-        gain = hopes - of_holder
+        gain = judged.hopes - holder.hopes
         better = float(gain.mean()) - float(gain.std()) / math.sqrt(len(gain))
-        if self.challenger is None and better > self._error(float(of_holder.mean())):
-            self.challenger = Contender(model, values=values, gamma=values.gamma)
+        if HOPE and self.challenger is None and better > 0.0:
+            self.challenger = Contender(judged.model, values=judged.values, gamma=judged.values.gamma)
 
-    def _error(self, imagined: float) -> float:
-        """By how much more than chance the holder's returns differ from what was imagined."""
+    def _doubt(self, imagined: float) -> float:
+        """By how much the holder's returns, where there are any, may differ from what was imagined."""
         holder = self.holder
         if holder is None or not holder.returns:
             return 0.0
-        chance = self.spread() / math.sqrt(len(holder.returns))
-        return max(abs(holder.mean - imagined) - chance, 0.0)
+        return max(abs(holder.mean - imagined), self.spread() / math.sqrt(len(holder.returns)))
 
     def unbeatable(self, most: float) -> bool:
         """Whether the holder returned `most`, beyond which there is nothing, every time."""
