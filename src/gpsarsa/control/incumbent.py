@@ -25,8 +25,8 @@ from gpsarsa.sparse import SparseGPSarsa
 __all__ = ["Contender", "Incumbent"]
 
 RERUN = 4  # the incumbent acts in every fourth episode
-SHARE, SHARE_SURE = 0.8, 0.3  # of the steps, where contenders are imagined: it shows what imagination is worth
-HOPE = True
+RERUN_IMAGINED = 2  # in every second one where contenders are imagined: it shows what imagination is worth
+HOPE = False
 TRIALS = 3  # episodes before a challenger can take over by little
 MOST_TRIALS, MOST_STEPS = 6, 0.1  # undecided after as many episodes and this share of all steps: dropped
 WINDOW = 40  # newest episodes by which a contender is judged
@@ -63,7 +63,6 @@ class Incumbent:
         self.challenger: Contender | None = None
         self.recent: deque[float] = deque(maxlen=RECENT)
         self.replaced = 0  # how often another took over
-        self.taken = self.acted = 0  # steps since there is imagination, and those of the holders
         self.imagining = False  # whether contenders come from imagination, not from exploring episodes
 
     def role(self, episode: int, fruitful: bool = False) -> str:
@@ -72,12 +71,14 @@ class Incumbent:
         if self.challenger is not None:
             behind = holder is not None and len(holder.returns) < min(len(self.challenger.returns), TRIALS)
             return "incumbent" if behind else "trial"
+        every = RERUN
         if self.imagining and holder is not None:
-            if fruitful and (holder.returns or not holder.lost):
+            if holder.lost and not holder.returns:
+                return "incumbent"
+            if fruitful:
                 return "explore"
-            share = SHARE if holder.lost or len(holder.returns) < TRIALS else SHARE_SURE
-            return "incumbent" if self.acted <= share * self.taken else "explore"
-        if holder is not None and episode % RERUN == RERUN - 1:
+            every = RERUN_IMAGINED
+        if holder is not None and episode % every == every - 1:
             return "incumbent"
         return "explore"
 
@@ -89,8 +90,6 @@ class Incumbent:
         `so_far` counts the steps of all episodes.
         """
         self.recent.append(total)
-        self.taken += length if self.imagining else 0
-        self.acted += length if self.imagining and role == "incumbent" else 0
         if model is None:
             return
         if role == "incumbent" and self.holder is not None and model is self.holder.model:
@@ -123,7 +122,7 @@ class Incumbent:
         better = float(gain.mean()) - float(gain.std()) / math.sqrt(len(gain))
         if better <= 0.0:
             return
-        if better > self._doubt(float(holder.returns[: holder.starts].mean())):
+        if better > self._doubt(holder.mean):
             self.holder, self.challenger = contender, None
             self.replaced += 1
         elif self.challenger is None:
@@ -137,11 +136,12 @@ class Incumbent:
             self.challenger = Contender(judged.model, values=judged.values, gamma=judged.values.gamma)
 
     def _doubt(self, imagined: float) -> float:
-        """By how much the holder's returns, where there are any, may differ from what was imagined."""
+        """By how much more than chance the holder's returns differ from what was imagined."""
         holder = self.holder
         if holder is None or not holder.returns:
             return 0.0
-        return max(abs(holder.mean - imagined), self.spread() / math.sqrt(len(holder.returns)))
+        chance = self.spread() / math.sqrt(len(holder.returns))
+        return max(abs(holder.mean - imagined) - chance, 0.0)
 
     def unbeatable(self, most: float) -> bool:
         """Whether the holder returned `most`, beyond which there is nothing, every time."""
