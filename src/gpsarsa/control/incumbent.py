@@ -75,9 +75,7 @@ class Incumbent:
         if self.imagining and holder is not None:
             if holder.lost and not holder.returns:
                 return "incumbent"
-            if fruitful:
-                return "explore"
-            every = RERUN_IMAGINED
+            every = RERUN if fruitful and not holder.lost else RERUN_IMAGINED
         if holder is not None and episode % every == every - 1:
             return "incumbent"
         return "explore"
@@ -146,7 +144,9 @@ class Incumbent:
     def unbeatable(self, most: float) -> bool:
         """Whether the holder returned `most`, beyond which there is nothing, every time."""
         holder = self.holder
-        return holder is not None and len(holder.returns) >= TRIALS and min(holder.returns) >= most
+        if holder is None or holder.lost or len(holder.returns) < TRIALS:
+            return False
+        return min(holder.returns) >= most
 
     def _settled(self, total: float) -> bool:
         """Whether the incumbent has always returned just this: there is nothing to decide."""
