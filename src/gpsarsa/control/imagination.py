@@ -38,11 +38,12 @@ from gpsarsa.transitions import Transitions
 __all__ = ["Imagination", "Judged", "Values", "values_of"]
 
 STARTS, KEPT = 10, 200  # start states of imagined episodes, and of those seen
-DREAMS = 6  # posteriors made from imagined transitions, each time
+DREAMS = 8  # posteriors made from imagined transitions, each time
+NEAR, FAR = 3, 10  # steps of imagined transitions, two dreams in three and the third
 STATES = 300  # from which transitions are imagined
 PLACE_FROM = 1_000  # inputs among which pseudo-inputs are chosen
 GRID, SPREAD, FEW = 11, 32, 7  # continuous actions: on a line, in more dimensions, in imagined transitions
-PATIENT, SOON = 1.0, 300  # a far sight reaches so much farther; steps curiosity has
+PATIENCE, SOON = 3.0, 300  # curiosity's discount reaches so much farther; the steps it has
 CURIOUS = 120
 SOON_ENOUGH = 0.5  # of a curious policy's discounted success: no better one is looked for
 NOVEL = 1e-7  # pseudo-inputs leave none of which less than this share of the variance is new
@@ -53,13 +54,10 @@ Tuning = Callable[[Transitions, float], SparseGPSarsa]
 
 
 class Sight(NamedTuple):
-    """How far a dream looks: steps of its transitions, the discount, the share of its states that lie on the
-    way of a policy (the others are any that were visited), and how many real transitions join them."""
+    """How far a dream looks: the steps of its transitions, and the discount."""
 
     steps: int
     gamma: float
-    way: float
-    real: int
 
 
 class Values(NamedTuple):
@@ -132,9 +130,8 @@ class Imagination:
     def __init__(self, observations: Observations, actions: Actions, gamma: float, budget: int) -> None:
         self.split, self.columns = observations.columns, observations.columns + actions.columns
         self.gamma, self.budget = gamma, budget
-        self.near = Sight(3, gamma, 0.9, 300)
-        self.far = Sight(10, 1.0 - (1.0 - gamma) / PATIENT, 0.5, 1_500)
-        self.curiosity = Sight(10, 1.0 - (1.0 - gamma) / 3.0, 0.5, 0)
+        self.near, self.far = Sight(NEAR, gamma), Sight(FAR, gamma)
+        self.curiosity = Sight(FAR, 1.0 - (1.0 - gamma) / PATIENCE)
         self.dynamics = Dynamics(observations, actions)
         self.candidates = self._some(actions, GRID, SPREAD)
         self.tried = self._some(actions, FEW, FEW)
@@ -281,7 +278,7 @@ class Imagination:
         for dream in range(DREAMS):
             if self._enough(best, experience):
                 break
-            how = self.curiosity if best.values.curious else self.near if dream % 4 in (0, 3) else self.far
+            how = self.curiosity if best.values.curious else self.far if dream % 3 == 2 else self.near
             rows = self._dreamt(best if dream % 2 == 0 else last, experience, how, rng)
             if how not in like:
                 like[how] = tune(rows, how.gamma)
@@ -321,22 +318,14 @@ class Imagination:
     def _dreamt(
         self, source: Judged, experience: Experience, how: Sight, rng: np.random.Generator
     ) -> Transitions:
-        """Transitions that are imagined with a policy, and real ones with its actions."""
-        split, half = self.split, int(how.way * STATES)
+        """Transitions that are imagined, with every action and then a policy's, from states on its way and
+        states that were visited."""
+        half = STATES // 2
         way = source.visited[rng.permutation(len(source.visited))[:half]]
-        states = np.concatenate([way, experience.inputs[experience.sample(STATES - half, rng)][:, :split]])
+        states = np.concatenate([way, experience.inputs[experience.sample(half, rng)][:, : self.split]])
         X = self._pairs(states, self.tried)
         rewards, following, discounts = self._rows_ahead(source.values, X, how)
-        real = experience.transitions(experience.sample(0 if source.values.curious else how.real, rng))
-        ahead = real._arrays[2].copy()
-        going = np.flatnonzero(real.discounts > 0.0)
-        ahead[going, split:] = source.values.candidates[source.values(ahead[going]).argmax(axis=1)]
-        return Transitions._trusted(
-            np.concatenate([X, real.inputs]), np.concatenate([rewards, real.rewards]),
-            np.concatenate([following, ahead]),
-            np.concatenate([discounts, np.where(real.discounts > 0.0, how.gamma, 0.0)]),
-            np.ones(len(X) + len(real), dtype=np.bool_),
-        )  # fmt: skip
+        return Transitions._trusted(X, rewards, following, discounts, np.ones(len(X), dtype=np.bool_))
 
     # -- files --------------------------------------------------------------------------------
 
