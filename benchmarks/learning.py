@@ -17,7 +17,7 @@ from gpsarsa import SarsaAgent
 from gpsarsa.control.callbacks import BaseCallback
 from gpsarsa.control.evaluation import evaluate_policy
 
-TASKS = ("MountainCar-v0", "CartPole-v1", "Acrobot-v1")
+TASKS = ("MountainCar-v0", "CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCarContinuous-v0")
 MARKS = (500, 1_000, 1_500, 2_000, 2_500, 3_000, 4_000, 5_000, 6_000, 8_000, 10_000)
 SHOWN = (500, 1_000, 2_000, 3_000, 5_000, 10_000)
 

@@ -6,8 +6,9 @@
 On every transition the posterior over Q is updated recursively; a novel input becomes a pseudo-input.
 Slower, as data grows: next actions of stored transitions are chosen anew by the improved policy and the
 posterior is solved again (`improvement`); slower still, hyperparameters are learnt by the evidence and the
-pseudo-inputs placed anew (`critic`). `predict` acts with the best policy there is evidence for
-(`incumbent`). With method="sarsa" nothing of that is added: the paper's on-policy SARSA.
+pseudo-inputs placed anew (`critic`), and what the environment does is learnt: with that, policies are judged
+and better ones found without a step taken (`imagination`). `predict` acts with the best policy there is
+evidence for (`incumbent`). With method="sarsa" nothing of that is added: the paper's on-policy SARSA.
 """
 
 from __future__ import annotations
@@ -51,8 +52,10 @@ GROWTH = 1.4  # hyperparameters and pseudo-inputs are chosen anew when the data 
 EVERY, AT_LEAST = 0.08, 20  # the policy is improved when the data has grown by that share, and so many steps
 ROUNDS = 3  # of policy iteration, each time
 IDLE = 4.0  # and so much longer while nothing can be gained
-FOLLOW, PATIENCE, EAGER = 50, 400, 0.1
-FRUITFUL = 0.02  # growth of what is known that makes searching for more worth it
+FRUITFUL = 0.02  # growth of a column's range by which exploring has found something
+HOPEFUL, SHARE = 400, 0.1  # steps, or a share of all, that it goes on without finding any more
+CURIOSITY = 0.1  # the unit of its rewards, which are 0 and 1
+FOLLOW = 50  # steps before what was found is learnt from; thrice as many if nothing was
 LATE = 4.0  # slow steps wait for an episode's end, unless they are late by this factor
 NOVEL = 0.01  # an input that leaves more of its variance unexplained becomes a pseudo-input at once
 ROOM = 1.25  # for those, beyond the budget, until pseudo-inputs are placed anew
@@ -162,8 +165,11 @@ class SarsaAgent:
         self._learner: SparseGPSarsa | Timescales | None = None
         self._own_kernel = False
         self._next_structure, self._last_improvement = settings["warmup"], 0
-        self._explored = self._found = 0
-        self._rewards, self._ended, self._surprised = (np.inf, -np.inf), False, False
+        self._explored = self._found = (
+            0  # episodes that explored; the step at which that last found something
+        )
+        self._rewards: list[float] = []  # the least and the largest so far
+        self._ended = self._surprised = False  # whether an episode has; whether something changed what counts
         self._began, self._spent = time.monotonic(), 0.0
 
     def _imagination(self, settings: dict[str, Any]) -> Imagination | None:
@@ -360,9 +366,9 @@ class SarsaAgent:
         if self.imagination is not None:
             self.imagination.starts.append(first[1].copy())
         role, frozen, values = self._role()
-        lane = Lane(*first, role, frozen, values)
         self._explored += role == "explore"
-        lane.curious = role == "random" or self._fruitful or self._explored % 2 == 1
+        curious = role == "random" or self._fruitful or self._explored % 2 == 1
+        lane = Lane(*first, role, frozen, values, curious)
         lane.action = self._act(lane, lane.observation, lane.row)
         if self.model is not None:
             asked = self.model if frozen is None else frozen
@@ -393,7 +399,13 @@ class SarsaAgent:
             return lane.function
 
         decision = policies.Decision(
-            observation, row, self.num_timesteps, self.rng, self.model, self.actions, draw,
+            observation,
+            row,
+            self.num_timesteps,
+            self.rng,
+            self.model,
+            self.actions,
+            draw,
             self._curious(row) if lane.curious else None,
         )
         return self.actions.taken(self._choose(decision))
@@ -437,10 +449,11 @@ class SarsaAgent:
 
     def _notice(self, happening: Happening) -> None:
         """A first end, or a reward far beyond all others, changes what is worth doing."""
-        least, most = self._rewards
-        new = happening.reward > most + max(most - least, 0.0) or (happening.terminated and not self._ended)
-        self._surprised = self._surprised or (new and self.model is not None)
-        self._rewards = min(least, happening.reward), max(most, happening.reward)
+        reward = happening.reward
+        least, most = self._rewards or (reward, reward)
+        if reward > 2.0 * most - least or (happening.terminated and not self._ended):
+            self._surprised = self.model is not None
+        self._rewards = [min(least, reward), max(most, reward)]
         self._ended = self._ended or happening.terminated
 
     def _end(self, lane: Lane, happening: Happening) -> dict[str, Any]:
@@ -487,7 +500,7 @@ class SarsaAgent:
         if seen >= self._next_structure * wait or (at_end and self._surprised):
             self._attempt(self._restructure)
             self._next_structure, self._surprised = int(seen * GROWTH), False
-        elif self._fruitful and since >= (FOLLOW if self.imagination.outgrown else 3 * FOLLOW):
+        elif self._fruitful and since >= self._until_followed():
             self._attempt(self._follow)
         elif self._learner is not None and since >= patience * max(EVERY * seen, AT_LEAST):
             self._attempt(self._improve)
@@ -573,7 +586,7 @@ class SarsaAgent:
             return replace(self.critic, gamma=gamma).tuned(newest, rows, experience, self.rng)
 
         self._explore(imagination)
-        best, bold = imagination.better(known, starts, experience, tuned, self.rng)
+        best = imagination.better(known, starts, experience, tuned, self.rng)
         if best is not old:
             confirmed = old
             if old is not None:  # from other starts than those by which it was chosen
@@ -581,19 +594,19 @@ class SarsaAgent:
                 best = imagination.judge(best.values, starts, best.model)
                 confirmed = imagination.judge(old.values, starts)
             self.incumbent.imagined(best, confirmed)
-        if old is not None and bold is not old:
-            self.incumbent.hoped(bold, old)
 
     def _explore(self, imagination: Imagination) -> None:
-        """How to find what is not known yet, unless the last search for it found little."""
+        """How to find what is not known yet."""
+        if not isinstance(self.policy, policies.Curious):
+            return
         experience, critic = self.experience, self.critic
 
         def tuned(rows: Transitions, gamma: float) -> SparseGPSarsa:
-            return critic.tuned(prior, rows, experience, self.rng, 0.1)
+            return critic.tuned(prior, rows, experience, self.rng, CURIOSITY)
 
         if imagination.dynamics.growth > FRUITFUL:
             self._found = self.num_timesteps
-        prior = critic._model(critic.kernel(critic.scaling(experience), 1.0), 1e-4, 0.0)
+        prior = critic._model(critic.kernel(critic.scaling(experience), 1.0), CURIOSITY**4, 0.0)
         imagination.explore(prior, experience, tuned, self.rng)
 
     @property
@@ -602,7 +615,11 @@ class SarsaAgent:
         imagination = self.imagination
         if imagination is None or imagination.explorer is None:
             return False
-        return self.num_timesteps - self._found <= max(PATIENCE, EAGER * self.num_timesteps)
+        return self.num_timesteps - self._found <= max(HOPEFUL, SHARE * self.num_timesteps)
+
+    def _until_followed(self) -> int:
+        """Steps after which to learn from what exploring found, or that it found nothing."""
+        return FOLLOW if self.imagination is not None and self.imagination.outgrown else 3 * FOLLOW
 
     def _follow(self) -> None:
         """More of the world is known than when it was learnt: go on from there."""
@@ -641,6 +658,8 @@ class SarsaAgent:
             "stochastic": self.improvement.stochastic,
             "scaling": None if self.scaling is None else self.scaling.describe(),
             "schedule": [self._next_structure, self._last_improvement],
+            "exploring": [self._explored, self._found],
+            "noticed": [self._rewards, self._ended, self._surprised],
             "rng": self.rng.bit_generator.state,
             "environment": environment_name(self.env),
         }
@@ -720,6 +739,9 @@ class SarsaAgent:
         self.improvement.stochastic = bool(kept["stochastic"])
         self.scaling = None if kept["scaling"] is None else Scaling.described(kept["scaling"])
         self._next_structure, self._last_improvement = (int(n) for n in kept["schedule"])
+        self._explored, self._found = (int(n) for n in kept["exploring"])
+        rewards, self._ended, self._surprised = kept["noticed"]
+        self._rewards = [float(reward) for reward in rewards]
         self.rng.bit_generator.state = kept["rng"]
         learner = kept.get("learner")
         if learner is not None and "timescales" in learner:

@@ -10,8 +10,8 @@ n steps of the policy,
 
     r₀ + γr₁ + … + γⁿ⁻¹rₙ₋₁  =  Q(x₀) − γⁿ Q(xₙ) + noise,
 
-rows like any other, with γⁿ as their discount. In the same way a policy is dreamt that leaves what is known as
-soon as it can: its reward is 1 where that happens, and 0 elsewhere.
+rows like any other, with γⁿ as their discount. In the same way a policy is dreamt that leaves what is known
+as soon as it can: its reward is 1 where that happens, and 0 elsewhere.
 """
 
 from __future__ import annotations
@@ -39,25 +39,29 @@ __all__ = ["Imagination", "Judged", "Values", "values_of"]
 
 STARTS, KEPT = 10, 200  # start states of imagined episodes, and of those seen
 DREAMS = 8  # posteriors made from imagined transitions, each time
-NEAR, FAR = 3, 10  # steps of imagined transitions, two dreams in three and the third
-STATES = 300  # from which transitions are imagined
+NEAR, FAR = 3, 10  # steps of imagined transitions, in every other dream
+STATES, REAL = 300, 1_500  # states from which transitions are imagined; real ones that join the far ones
 PLACE_FROM = 1_000  # inputs among which pseudo-inputs are chosen
 GRID, SPREAD, FEW = 11, 32, 7  # continuous actions: on a line, in more dimensions, in imagined transitions
 PATIENCE, SOON = 3.0, 300  # curiosity's discount reaches so much farther; the steps it has
-CURIOUS = 120
-SOON_ENOUGH = 0.5  # of a curious policy's discounted success: no better one is looked for
+CURIOUS = 120  # pseudo-inputs of curiosity
+SOON_ENOUGH = 0.5  # of its discounted success: no better one is looked for
 NOVEL = 1e-7  # pseudo-inputs leave none of which less than this share of the variance is new
 REACH, LONGER = 10.0, 1.5  # length of imagined episodes before one was cut off: over 1 − γ, and the longest
 
+
+EXPLORER = "codes", "values", "Zt", "weights"
 
 Tuning = Callable[[Transitions, float], SparseGPSarsa]
 
 
 class Sight(NamedTuple):
-    """How far a dream looks: the steps of its transitions, and the discount."""
+    """How far a dream looks: the steps of its transitions, the discount, and how many real transitions join
+    those that are imagined."""
 
     steps: int
     gamma: float
+    real: int = 0
 
 
 class Values(NamedTuple):
@@ -78,6 +82,10 @@ class Values(NamedTuple):
         rows = np.empty((len(X), self.Zt.shape[1]))
         kernel_matrix(self.codes, self.values, self.Zt, rows.shape[1], X, rows)
         return product(rows, self.weights.T) + self.prior_mean
+
+    def greedy(self, X: Array) -> Array:
+        """The candidate with the largest Q, for each row's observation."""
+        return self.candidates[self(X).argmax(axis=1)]
 
 
 def values_of(
@@ -104,24 +112,15 @@ class Judged:
     """A posterior, its imagined returns from some start states, and the observations on the way."""
 
     values: Values
-    returns: Array  # at worst, where it leaves what is known
-    hopes: Array  # as it believes itself
+    returns: Array
     visited: Array
-    starts: int  # how many, the first ones, are of episodes that began there
+    lost: bool  # whether it goes, from a state where real episodes began, where nobody has been
+    starts: int  # how many of the start states, the first ones, are such
     model: SparseGPSarsa | None = None
 
     @property
     def mean(self) -> float:
         return float(self.returns.mean())
-
-    @property
-    def lost(self) -> bool:
-        """Whether it goes, from a start state, where nobody has been."""
-        return bool((self.hopes != self.returns)[: self.starts].any())
-
-    @property
-    def hope(self) -> float:
-        return float(self.hopes.mean())
 
 
 class Imagination:
@@ -130,7 +129,7 @@ class Imagination:
     def __init__(self, observations: Observations, actions: Actions, gamma: float, budget: int) -> None:
         self.split, self.columns = observations.columns, observations.columns + actions.columns
         self.gamma, self.budget = gamma, budget
-        self.near, self.far = Sight(NEAR, gamma), Sight(FAR, gamma)
+        self.near, self.far = Sight(NEAR, gamma), Sight(FAR, gamma, REAL)
         self.curiosity = Sight(FAR, 1.0 - (1.0 - gamma) / PATIENCE)
         self.dynamics = Dynamics(observations, actions)
         self.candidates = self._some(actions, GRID, SPREAD)
@@ -215,8 +214,7 @@ class Imagination:
     def judge(self, values: Values, starts: Array, model: SparseGPSarsa | None = None) -> Judged:
         """Who acts by some values, by imagined returns; curiosity by how soon it succeeds."""
         states, alive = starts, np.arange(len(starts))
-        returns, fears, hopes = np.zeros((3, len(starts)))
-        visited, weight = list[Array](), 1.0
+        returns, visited, weight, lost = np.zeros(len(starts)), list[Array](), 1.0, False
         steps = min(self.steps, SOON) if values.curious else self.steps
         for step in range(steps):
             visited.append(states)
@@ -224,17 +222,18 @@ class Imagination:
             chosen = np.arange(len(states)) * len(values.candidates) + scores.argmax(axis=1)
             returns[alive] += weight * rewards[chosen]
             weight *= values.gamma if values.curious else 1.0
-            lost = fate[chosen] == LOST
-            if lost.any():
-                hopes[alive[lost]] += values(ahead[chosen[lost]]).max(axis=1)
-                fears[alive[lost]] += self._worst(steps - step - 1)
+            strays = alive[fate[chosen] == LOST]
+            returns[strays] += self._worst(steps - step - 1)
+            lost = lost or bool((strays < self._starts).any())
             going = fate[chosen] == 0
             states, alive = ahead[chosen[going], : self.split], alive[going]
             if len(alive) == 0:
                 break
-        return Judged(values, returns + fears, returns + hopes, np.concatenate(visited), self._starts, model)
+        return Judged(values, returns, np.concatenate(visited), lost, self._starts, model)
 
-    def values_of(self, model: SparseGPSarsa, gamma: float | None = None, curious: bool = False) -> Values | None:
+    def values_of(
+        self, model: SparseGPSarsa, gamma: float | None = None, curious: bool = False
+    ) -> Values | None:
         """None where the kernel is not a product of one over observations and one over actions."""
         gamma = self.gamma if gamma is None else gamma
         return values_of(model, self.candidates, self.split, gamma, curious)
@@ -250,7 +249,7 @@ class Imagination:
             alive, ahead = alive[fate != ENDED], ahead[fate != ENDED]
             if len(alive) == 0:
                 break
-            ahead[:, self.split :] = values.candidates[values(ahead).argmax(axis=1)]
+            ahead[:, self.split :] = values.greedy(ahead)
             at[alive] = ahead
             alive = alive[fate[fate != ENDED] == 0]  # who is lost stays where that happened
             if len(alive) == 0:
@@ -269,16 +268,15 @@ class Imagination:
 
     def better(
         self, known: list[Judged], starts: Array, experience: Experience, tune: Tuning, rng: Any
-    ) -> tuple[Judged, Judged]:
-        """The best of those known and of some that are dreamt, and the one with the highest hopes; `tune`
-        makes a model, without pseudo-inputs, for imagined transitions."""
+    ) -> Judged:
+        """The best of those known and of some that are dreamt; `tune` makes a model, without pseudo-inputs,
+        for imagined transitions and a discount."""
         best, last = max(known, key=lambda judged: judged.mean), known[0]
-        bold = max(known, key=lambda judged: judged.hope)
         like = dict[Sight, SparseGPSarsa]()
         for dream in range(DREAMS):
             if self._enough(best, experience):
                 break
-            how = self.curiosity if best.values.curious else self.far if dream % 3 == 2 else self.near
+            how = self.curiosity if best.values.curious else self.near if dream % 4 in (0, 3) else self.far
             rows = self._dreamt(best if dream % 2 == 0 else last, experience, how, rng)
             if how not in like:
                 like[how] = tune(rows, how.gamma)
@@ -290,8 +288,7 @@ class Imagination:
             assert values is not None
             last = self.judge(values, starts, model)
             best = last if last.mean > best.mean else best
-            bold = last if last.hope > bold.hope else bold
-        return best, bold
+        return best
 
     def seen(self, row: Array) -> None:
         """An observation; `outgrown` says that more is known by now than when the world was learnt."""
@@ -301,11 +298,15 @@ class Imagination:
 
     def explore(self, prior: SparseGPSarsa, experience: Experience, tune: Tuning, rng: Any) -> None:
         """Find how to leave what is known soonest."""
-        values = self.values_of(prior, self.curiosity.gamma, curious=True) if self.explorer is None else self.explorer
+        values = (
+            self.values_of(prior, self.curiosity.gamma, curious=True)
+            if self.explorer is None
+            else self.explorer
+        )
         self.explorer = None
         if values is not None:
             starts = np.concatenate([self.some_starts(experience, rng), self.recently(experience)])
-            best, _ = self.better([self.judge(values, starts)], starts, experience, tune, rng)
+            best = self.better([self.judge(values, starts)], starts, experience, tune, rng)
             self.explorer = best.values if best.mean > 0.0 else None
 
     def _enough(self, judged: Judged, experience: Experience) -> bool:
@@ -325,20 +326,46 @@ class Imagination:
         states = np.concatenate([way, experience.inputs[experience.sample(half, rng)][:, : self.split]])
         X = self._pairs(states, self.tried)
         rewards, following, discounts = self._rows_ahead(source.values, X, how)
-        return Transitions._trusted(X, rewards, following, discounts, np.ones(len(X), dtype=np.bool_))
+        real = experience.transitions(experience.sample(how.real, rng))
+        ahead = real._arrays[2].copy()
+        going = np.flatnonzero(real.discounts > 0.0)
+        ahead[going, self.split :] = source.values.greedy(ahead[going])
+        return Transitions._trusted(
+            np.concatenate([X, real.inputs]), np.concatenate([rewards, real.rewards]),
+            np.concatenate([following, ahead]), np.concatenate([discounts, real.discounts]),
+            np.ones(len(X) + len(real), dtype=np.bool_),
+        )  # fmt: skip
 
     # -- files --------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         arrays, dynamics = self.dynamics.state()
         arrays["starts"] = np.array(self.starts).reshape(-1, self.split)
-        return arrays, {"dynamics": dynamics, "lengths": [self.longest, self.limit], "least": self.least}
+        content: dict[str, Any] = {
+            "dynamics": dynamics,
+            "lengths": [self.longest, self.limit],
+            "least": self.least,
+            "growth": self.dynamics.growth,
+            "outgrown": self.outgrown,
+        }
+        if self.explorer is not None:
+            content["explorer"] = [self.explorer.prior_mean, self.explorer.gamma]
+            arrays |= {f"explorer.{name}": getattr(self.explorer, name) for name in EXPLORER}
+        return arrays, content
 
     def restore(self, arrays: Mapping[str, Array], content: Mapping[str, Any]) -> None:
         self.dynamics.restore(arrays, content["dynamics"])
+        self.dynamics.growth = float(content["growth"])
         self.starts = deque((row.copy() for row in arrays["starts"]), maxlen=KEPT)
         self.longest, self.limit = (int(n) for n in content["lengths"])
-        self.least = float(content["least"])
+        self.least, self.outgrown = float(content["least"]), bool(content["outgrown"])
+        self.explorer = None
+        if "explorer" in content:
+            prior_mean, gamma = (float(x) for x in content["explorer"])
+            own: dict[str, Any] = {name: np.array(arrays[f"explorer.{name}"]) for name in EXPLORER}
+            self.explorer = Values(
+                **own, candidates=self.candidates, prior_mean=prior_mean, gamma=gamma, curious=True
+            )
 
 
 def _some(size: int, count: int, rng: np.random.Generator) -> NDArray[np.intp]:

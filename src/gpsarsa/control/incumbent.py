@@ -26,7 +26,6 @@ __all__ = ["Contender", "Incumbent"]
 
 RERUN = 4  # the incumbent acts in every fourth episode
 RERUN_IMAGINED = 2  # in every second one where contenders are imagined: it shows what imagination is worth
-HOPE = False
 TRIALS = 3  # episodes before a challenger can take over by little
 MOST_TRIALS, MOST_STEPS = 6, 0.1  # undecided after as many episodes and this share of all steps: dropped
 WINDOW = 40  # newest episodes by which a contender is judged
@@ -126,13 +125,6 @@ class Incumbent:
         elif self.challenger is None:
             self.challenger = contender
 
-    def hoped(self, judged: Any, holder: Any) -> None:
-        """A posterior that would be better than the holder if it is right about what nobody has seen."""
-        gain = judged.hopes - holder.hopes
-        better = float(gain.mean()) - float(gain.std()) / math.sqrt(len(gain))
-        if HOPE and self.challenger is None and better > 0.0:
-            self.challenger = Contender(judged.model, values=judged.values, gamma=judged.values.gamma)
-
     def _doubt(self, imagined: float) -> float:
         """By how much more than chance the holder's returns differ from what was imagined."""
         holder = self.holder
@@ -198,6 +190,7 @@ class Incumbent:
                     "returns": list(contender.returns),
                     "steps": contender.steps,
                     "gamma": contender.gamma,
+                    "lost": contender.lost,
                 }
         content["imagining"] = self.imagining
         return arrays, content
@@ -215,5 +208,7 @@ class Incumbent:
                 }
                 model = SparseGPSarsa._from_state(kernel_of(kept["kernel"]), own, kept["model"])
                 returns = deque(kept["returns"], maxlen=WINDOW)
-                contender = Contender(model, returns, int(kept["steps"]), gamma=kept.get("gamma"))
+                contender = Contender(
+                    model, returns, int(kept["steps"]), lost=bool(kept["lost"]), gamma=kept["gamma"]
+                )
             setattr(self, name, contender)

@@ -5,8 +5,8 @@ A policy is any callable that takes a `Decision` and returns an action of the en
     SarsaAgent(env, policy=lambda decision: int(decision.observation[2] > 0))
 
 Those of this module ask the posterior over Q: `Greedy` its mean, `UpperConfidence` mean plus standard
-deviations, `PosteriorSampling` one function drawn from it for the whole episode, `EpsilonGreedy` the mean,
-except now and then.
+deviations, `Curious` the same unless a way is known to what is not known, `PosteriorSampling` one function
+drawn from it for the whole episode, `EpsilonGreedy` the mean, except now and then.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from gpsarsa._validation import Array
 from gpsarsa.control.spaces import Actions
 from gpsarsa.sparse import SparseGPSarsa
 
-__all__ = ["Choice", "Curious", "Decision", "EpsilonGreedy", "Greedy", "PosteriorSampling"]
-__all__ += ["UpperConfidence"]
+__all__ = ["Choice", "Curious", "Decision", "EpsilonGreedy", "Greedy", "PosteriorSampling", "UpperConfidence"]
 __all__ += ["as_choice", "described", "maximiser", "restored"]
 
 Function = Callable[[Array], Array]
@@ -173,7 +172,9 @@ class PosteriorSampling:
         return decision.any() if decision.model is None else decision.best_of_draw()
 
 
-_KNOWN = {kind.__name__: kind for kind in (Greedy, EpsilonGreedy, UpperConfidence, Curious, PosteriorSampling)}
+_KNOWN = {
+    kind.__name__: kind for kind in (Greedy, EpsilonGreedy, UpperConfidence, Curious, PosteriorSampling)
+}
 
 
 def as_choice(policy: Any, actions: Actions) -> Choice:
