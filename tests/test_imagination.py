@@ -14,8 +14,9 @@ from gpsarsa import SarsaAgent, SparseGPSarsa
 from gpsarsa.control import imagination as module
 from gpsarsa.control.dynamics import ENDED, LOST, Dynamics, Regression
 from gpsarsa.control.experience import Experience
-from gpsarsa.control.imagination import Imagination, values_of
-from gpsarsa.control.incumbent import Incumbent
+from gpsarsa.control.imagination import Imagination, Judged, Sight, values_of
+from gpsarsa.control.incumbent import Contender, Incumbent
+from gpsarsa.control.policies import EpsilonGreedy
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.kernels import RBF, Delta, Matern52
 
@@ -158,7 +159,7 @@ def test_the_world_is_learnt(experience, imagination):
 
 def test_a_wall_stops_and_the_unknown_is_lost(imagination):
     assert imagination.dynamics.walls[0, 0] == -1.0
-    assert np.isinf(imagination.dynamics.walls[1]).all()
+    assert (imagination.dynamics.walls[1] == 2.0).all()  # the space's own bounds, where no wall was met
     X = np.array([[-0.98, -0.1, 0.0], [0.0, 0.0, 1.0], [0.0, 3.0, 2.0]])
     ahead, _, fate = imagination.world.outcomes(X)
     assert ahead[0, 0] == -1.0
@@ -218,15 +219,15 @@ def test_dynamics_are_saved_whole(experience, imagination):
 
 def test_values_are_those_of_the_posterior(imagination):
     model, states = posterior(), np.random.default_rng(3).uniform(-1, 1, (7, 2))
-    values = values_of(model, imagination.candidates, 2)
+    values = values_of(model, imagination.candidates, 2, GAMMA)
     X = np.column_stack([np.repeat(states, 3, axis=0), np.tile([0.0, 1.0, 2.0], 7)])
     close(values(np.column_stack([states, np.zeros(7)])), model.predict(X).reshape(7, 3))
 
 
 def test_a_kernel_that_does_not_factorise_is_not_judged(imagination):
     model = SparseGPSarsa(RBF(1.0), 0.1, np.zeros((1, 3)))
-    assert values_of(model, imagination.candidates, 2) is None
-    assert imagination.judge(model, np.zeros((2, 2))) is None
+    assert values_of(model, imagination.candidates, 2, GAMMA) is None
+    assert imagination.values_of(model) is None
 
 
 def looked_ahead(imagination, model, s):
@@ -242,7 +243,7 @@ def looked_ahead(imagination, model, s):
 
 def test_a_plan_looks_one_step_ahead(imagination):
     model = posterior()
-    values = values_of(model, imagination.candidates, 2)
+    values = values_of(model, imagination.candidates, 2, GAMMA)
     for s in np.random.default_rng(5).uniform([-0.9, -0.2], [0.9, 0.2], (10, 2)):
         scores = [score for score, *_ in looked_ahead(imagination, model, s)]
         assert imagination.plan(values, s)[0] == np.argmax(scores)
@@ -253,7 +254,7 @@ def test_judging_is_imagining_whole_episodes(experience):
     imagination, model = imagined(experience), posterior()
     imagination.longest = imagination.limit = 25
     starts = np.array(imagination.starts)[:6]
-    judged = imagination.judge(model, starts)
+    judged = imagination.judge(imagination.values_of(model), starts, model)
     wanted, fates = [], set()
     for s in starts:
         total = 0.0
@@ -268,13 +269,15 @@ def test_judging_is_imagining_whole_episodes(experience):
         wanted.append(total)
     np.testing.assert_allclose(judged.returns, wanted, atol=1e-8)
     assert len(judged.visited) >= 6
+    assert judged.lost == (LOST in fates)
+    assert judged.model is model
 
 
 def test_imagined_rows_are_sums_over_steps(imagination, experience):
     model, steps = posterior(), 4
-    values = values_of(model, imagination.candidates, 2)
+    values = values_of(model, imagination.candidates, 2, GAMMA)
     X = experience.inputs[:12].copy()
-    rewards, following, discounts = imagination._rows_ahead(values, X, steps)
+    rewards, following, discounts = imagination._rows_ahead(values, X, Sight(steps, GAMMA))
     for x, reward, ahead, discount in zip(X, rewards, following, discounts, strict=True):
         total, weight, at = 0.0, 1.0, x
         for _ in range(steps):
@@ -309,9 +312,9 @@ def test_dreams_are_better(experience):
     imagination, rng = imagined(experience), np.random.default_rng(1)
     imagination.longest = imagination.limit = 60
     model, starts = posterior(), np.array(imagination.starts)[:12]
-    judged = imagination.judge(model, starts)
+    judged = imagination.judge(imagination.values_of(model), starts, model)
 
-    def like(rows):
+    def like(rows, gamma):
         return SparseGPSarsa(
             model.kernel, 1e-3, np.empty((0, 3)), growth="streaming", prior_mean=model.prior_mean
         )
@@ -331,21 +334,120 @@ def test_dreams_are_better(experience):
     assert np.mean(real) == pytest.approx(best.mean, abs=2.0)
 
 
-def test_where_nothing_can_be_gained_nothing_is_dreamt(experience, monkeypatch):
-    imagination = imagined(experience)
-    judged = imagination.judge(posterior(), np.array(imagination.starts)[:12])
-    most = float(experience.rewards.max())
-    judged.returns[:] = max(most, most * imagination.steps)
+def test_where_nothing_can_be_gained_nothing_is_dreamt(imagination, monkeypatch):
+    experience = walked(400, worlds=lambda s, a: (step(s, a)[0], 1.0, step(s, a)[2]))
+    judged = imagination.judge(imagination.values_of(posterior()), np.array(imagination.starts)[:12])
+    judged.returns[:] = float(experience.rewards.max()) * imagination.steps
     monkeypatch.setattr(module, "pivots", None)  # would fail
     assert imagination.better([judged], np.zeros((1, 2)), experience, None, None) is judged
+
+
+# ── curiosity ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def prior():
+    kernel = Matern52([0.7, 0.4], 1.0, [0, 1]) * Delta(2, share=0.5)
+    return SparseGPSarsa(kernel, 1e-4, np.empty((0, 3)), growth="streaming")
+
+
+def narrow(count=300):
+    """Walks that never went beyond |x| = ½: there is more to find."""
+    rng, experience = np.random.default_rng(0), Experience(2, 1, 10_000)
+    s = np.zeros(2)
+    while len(experience) < count:
+        a = float(rng.integers(3))
+        ahead, reward, _ = step(s, a)
+        if abs(ahead[0]) > 0.5:
+            s = rng.uniform([-0.3, -0.05], [0.3, 0.05])
+            continue
+        experience.add(np.append(s, a), reward, np.append(ahead, 1.0), GAMMA, rng)
+        s = ahead
+    return experience
+
+
+def test_curiosity_leaves_what_is_known():
+    """In the real world too, from every start."""
+    experience = narrow()
+    imagination = imagined(experience)
+    imagination.explore(prior(), experience, lambda rows, gamma: prior(), np.random.default_rng(1))
+    assert imagination.explorer is not None
+    assert imagination.explorer.curious
+    known = imagination.dynamics.known
+    for s in np.random.default_rng(2).uniform([-0.3, -0.05], [0.3, 0.05], (8, 2)):
+        for _ in range(60):
+            s, _, _ = step(s, imagination.plan(imagination.explorer, s)[0])
+            if ((s < known[0]) | (s > known[1])).any():
+                break
+        else:
+            pytest.fail("it stayed in what is known")
+
+
+def test_where_all_is_known_nobody_is_curious():
+    """A world between walls, all of which was seen: there is no way out."""
+
+    def box(s, a):
+        return np.clip([s[0] + 0.1 * (a - 1), 0.5 * s[0]], -1.0, 1.0), 0.0, False
+
+    experience = walked(800, worlds=box)
+    imagination = imagined(experience)
+    imagination.explore(prior(), experience, lambda rows, gamma: prior(), np.random.default_rng(1))
+    assert imagination.explorer is None
+
+
+def test_growth_is_the_widening_of_what_is_known(experience):
+    few = narrow()
+    imagination = imagined(few)
+    assert imagination.dynamics.growth == 1.0
+    imagination.learn(few, np.random.default_rng(0))
+    assert imagination.dynamics.growth == 0.0
+    before = np.ptp(imagination.dynamics.known, axis=0)
+    imagination.learn(experience, np.random.default_rng(0))
+    after = np.ptp(imagination.dynamics.known, axis=0)
+    assert imagination.dynamics.growth == pytest.approx((1.0 - before / after).max())
+
+
+def test_what_lies_beyond_is_noticed():
+    experience = narrow()
+    imagination = imagined(experience)
+    beyond = imagination.dynamics.known[1] + 0.01
+    imagination.seen(beyond)
+    assert not imagination.outgrown  # nobody explores
+    imagination.explore(prior(), experience, lambda rows, gamma: prior(), np.random.default_rng(1))
+    imagination.seen(np.zeros(2))
+    assert not imagination.outgrown
+    imagination.seen(beyond)
+    assert imagination.outgrown
+    imagination.learn(experience, np.random.default_rng(0))
+    assert not imagination.outgrown
+
+
+def test_curiosity_is_saved_whole():
+    experience = narrow()
+    imagination = imagined(experience)
+    imagination.explore(prior(), experience, lambda rows, gamma: prior(), np.random.default_rng(1))
+    other = Imagination(*spaces_of(), GAMMA, 60)
+    other.restore(*imagination.state())
+    for mine, theirs in zip(imagination.explorer, other.explorer, strict=True):
+        assert np.array_equal(mine, theirs)
+
+
+def test_a_policy_of_the_users_own_is_not_curious():
+    agent = SarsaAgent(Push(), seed=0, gamma=GAMMA, budget=40, policy=EpsilonGreedy(0.2)).learn(300)
+    assert agent.imagination.ready
+    assert agent.imagination.explorer is None
 
 
 # ── the incumbent ────────────────────────────────────────────────────────────────────────────────────
 
 
-def held(*returns):
+def judged(model, returns, lost=False):
+    values = values_of(posterior(), np.zeros((1, 1)), 2, GAMMA)
+    return Judged(values, np.array(returns, dtype=float), np.zeros((1, 2)), lost, 2, model)
+
+
+def held(*returns, lost=False):
     incumbent = Incumbent()
-    incumbent.imagined("old", None, np.zeros(4), None)
+    incumbent.imagined(judged("old", np.zeros(4), lost), None)
     incumbent.holder.returns.extend(returns)
     incumbent.recent = deque(returns, maxlen=20)
     return incumbent
@@ -358,9 +460,19 @@ def test_the_first_that_is_imagined_is_the_incumbent():
     assert [incumbent.role(episode) for episode in range(4)] == ["explore", "incumbent"] * 2
 
 
+def test_who_explores_by_itself_is_shown_at_once():
+    """A holder that goes where nobody has been shows what is there; one that does not, can wait."""
+    roles = [held(lost=lost).role(0) for lost in (True, False)]
+    assert roles == ["incumbent", "explore"]
+    shown = held(10.0, lost=True)
+    assert [shown.role(episode, fruitful=True) for episode in range(4)] == ["explore", "incumbent"] * 2
+    sure = held(10.0)
+    assert [sure.role(episode, fruitful=True) for episode in range(4)] == ["explore"] * 3 + ["incumbent"]
+
+
 def test_a_better_one_takes_over_where_imagination_is_right():
     incumbent = held(10.0, 12.0, 11.0)
-    incumbent.imagined("new", None, np.array([15.0, 16.0, 15.0]), np.array([11.0, 11.5, 10.5]))
+    incumbent.imagined(judged("new", [15.0, 16.0, 15.0]), judged("old", [11.0, 11.5, 10.5]))
     assert incumbent.holder.model == "new"
     assert incumbent.challenger is None
     assert incumbent.replaced == 1
@@ -369,15 +481,26 @@ def test_a_better_one_takes_over_where_imagination_is_right():
 def test_a_better_one_is_tried_where_imagination_was_wrong():
     """The holder was imagined to return 100, and returned 11."""
     incumbent = held(10.0, 12.0, 11.0)
-    incumbent.imagined("new", None, np.array([105.0, 106.0, 105.0]), np.array([100.0, 101.0, 99.0]))
+    incumbent.imagined(judged("new", [105.0, 106.0, 105.0]), judged("old", [100.0, 101.0, 99.0]))
     assert incumbent.holder.model == "old"
     assert incumbent.challenger.model == "new"
     assert incumbent.role(0) == "trial"
 
 
+def test_trials_and_the_holders_episodes_take_turns():
+    """A challenger cannot be judged by real returns while the holder has none."""
+    incumbent = held()
+    incumbent.challenger = Contender("new")
+    assert incumbent.role(0) == "trial"
+    incumbent.finished("trial", "new", 7.0, 10, 100)
+    assert incumbent.role(1) == "incumbent"
+    incumbent.finished("incumbent", "old", 3.0, 10, 110)
+    assert incumbent.role(2) == "trial"
+
+
 def test_by_chance_better_is_not_better():
     incumbent = held(10.0, 12.0, 11.0)
-    incumbent.imagined("new", None, np.array([30.0, 5.0, 2.0]), np.array([11.0, 11.5, 10.5]))
+    incumbent.imagined(judged("new", [30.0, 5.0, 2.0]), judged("old", [11.0, 11.5, 10.5]))
     assert incumbent.holder.model == "old"
     assert incumbent.challenger is None
 
@@ -388,6 +511,9 @@ def test_unbeatable():
     incumbent.holder.returns.append(500.0)
     assert incumbent.unbeatable(500.0)
     assert not incumbent.unbeatable(501.0)
+    incumbent.holder.lost = True  # there may be more where nobody has been
+    assert not incumbent.unbeatable(500.0)
+    incumbent.holder.lost = False
     incumbent.holder.returns.append(499.0)
     assert not incumbent.unbeatable(500.0)
 

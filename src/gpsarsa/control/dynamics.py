@@ -147,7 +147,9 @@ class Regression:
         self.outliers = 1.0 - float(np.mean(keep))
 
     def search(self, X: Array, y: Array, bounds: dict[str, Any], rng: np.random.Generator) -> None:
-        """Hyperparameters by the evidence of some rows."""
+        """Hyperparameters by the evidence of some rows, where there are enough."""
+        if len(X) <= sum(np.size(pair[0]) for pair in bounds.values()):
+            return
         rows = _some(np.arange(len(X)), LEARN_FROM, rng)
         X, y = X[rows], y[rows]
         kernel = clipped(self.kernel, bounds)
