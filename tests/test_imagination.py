@@ -183,6 +183,32 @@ def test_outcomes_are_those_of_the_regressions(imagination):
     np.testing.assert_allclose(rewards, np.where(ended, last(X), reward(X)), atol=1e-8)
 
 
+@pytest.mark.parametrize(("observation", "reward"), [(1000.0, 1.0), (1.0, 1000.0), (1e-3, 1e-3)])
+def test_units_do_not_matter(experience, imagination, observation, reward):
+    """The same world counted in other units is learnt as well, up to where searches end."""
+
+    def scaled(x):
+        return x * np.array([observation, observation, 1.0])
+
+    other = Experience(2, 1, 10_000)
+    rng = np.random.default_rng(0)
+    for x, r, ahead, discount in zip(
+        experience.inputs, experience.rewards, experience.following, experience.discounts, strict=True
+    ):
+        other.add(scaled(x), reward * r, scaled(ahead), discount, rng)
+    box = spaces.Box(-2.0 * observation, 2.0 * observation, (2,), np.float64)
+    converted = Imagination(Observations(box), Actions(spaces.Discrete(3)), GAMMA, 60)
+    converted.learn(other, np.random.default_rng(0))
+    X = walked(200, seed=5).inputs.copy()
+    (mine, r, fate), (theirs, r2, fate2) = (
+        imagination.world.outcomes(X), converted.world.outcomes(scaled(X)),
+    )  # fmt: skip
+    np.testing.assert_allclose(converted.dynamics.known / observation, imagination.dynamics.known)
+    np.testing.assert_allclose(theirs / observation, mine, atol=2e-3)
+    np.testing.assert_allclose(r2 / reward, r, atol=2e-3)
+    assert np.mean(fate == fate2) > 0.99
+
+
 def test_an_end_that_was_never_seen():
     """No episode ended: none ends in imagination."""
 

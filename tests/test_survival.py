@@ -306,7 +306,7 @@ def test_a_checkpoint_of_another_release_is_refused(copy, monkeypatch):
 def test_a_damaged_log_does_not_stop_a_run(copy, finished):
     unfinish(copy)
     lines = (copy / "progress.csv").read_text().split("\n")
-    lines[-2] = "not,a,line"
+    lines[-1] = "not,a,line\n"
     (copy / "progress.csv").write_text("\n".join(lines))
     trained(copy, resume=True)
     assert agent_of(copy) == agent_of(finished)
@@ -418,12 +418,14 @@ def test_a_full_disk_leaves_what_was_saved(tmp_path, monkeypatch, finished):
 
 
 @pytest.fixture
-def small_disk(tmp_path):
-    """A file system of a few pages, where one can be mounted."""
+def small_disk(tmp_path, finished):
+    """A file system with room for a checkpoint, and not for the three that are there while one is written;
+    where one can be mounted."""
+    size = 2 * (finished / "agent.safetensors").stat().st_size // 1024
     folder = tmp_path / "disk"
     folder.mkdir()
     libc = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(libc, "mount") or libc.mount(b"none", bytes(folder), b"tmpfs", 0, b"size=320k") != 0:
+    if not hasattr(libc, "mount") or libc.mount(b"none", bytes(folder), b"tmpfs", 0, b"size=%dk" % size) != 0:
         pytest.skip("no file system can be mounted here")
     yield folder
     libc.umount2(bytes(folder), 2)
