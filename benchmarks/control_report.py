@@ -125,7 +125,7 @@ def draw(rows: list[Row], path: Path) -> None:
     panels = figure.subplots(2, 4).flat
     for axes, task in zip(panels, PLAIN, strict=False):
         _panel(axes, task, {name: _of(rows, task, name) for name in NAMES})
-    _legend(panels[len(PLAIN)], figure)
+    _legend(panels[len(PLAIN)], NAMES)
     figure.savefig(path, dpi=110)
 
 
@@ -135,7 +135,7 @@ def draw_others(rows: list[Row], path: Path) -> None:
     panels = figure.subplots(2, 4)
     for axes, task in zip(panels[0], UNTUNED, strict=False):
         _panel(axes, task, {name: _of(rows, task, name) for name in NAMES})
-    _legend(panels[0, -1], figure)
+    _legend(panels[0, -1], [name for name in NAMES if name != "dqn"])
     plain = {task.id: task for task in PLAIN}
     for axes, task in zip(panels[1], RESCALED, strict=True):
         _panel(axes, task, {"gpsarsa": _of(rows, task, "gpsarsa")})
@@ -161,19 +161,22 @@ def _panel(axes: Axes, task: Task, contenders: dict[str, list[Row]]) -> None:
         curves = _curves(rows)
         if curves is not None:
             steps, (low, middle, high) = curves
-            width = 3.0 if name == "gpsarsa" else 1.5
             axes.fill_between(steps, low, high, color=COLOURS[name], alpha=0.18, linewidth=0)
-            axes.plot(steps, middle, color=COLOURS[name], linewidth=width)
+            axes.plot(steps, middle, color=COLOURS[name], linewidth=_width(name))
     axes.axhline(task.threshold, color="0.35", linestyle="--", linewidth=1)
     axes.set(title=task.name, xscale="log", xlabel="environment steps", ylabel="return")
-    axes.set_ylim(task.floor, task.threshold + 0.12 * (task.threshold - task.floor))
+    axes.set_ylim(task.floor, task.threshold + 0.22 * (task.threshold - task.floor))
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _legend(axes: Axes, figure: Figure) -> None:
-    for name, label in NAMES.items():
-        axes.plot([], [], color=COLOURS[name], linewidth=3.0 if name == "gpsarsa" else 1.5, label=label)
+def _width(name: str) -> float:
+    return 3.0 if name == "gpsarsa" else 1.5
+
+
+def _legend(axes: Axes, names: Iterable[str]) -> None:
+    for name in names:
+        axes.plot([], [], color=COLOURS[name], linewidth=_width(name), label=NAMES[name])
     axes.plot([], [], color="0.35", linestyle="--", linewidth=1, label="threshold")
     axes.legend(frameon=False, loc="center", title="median and quartiles over seeds", fontsize=12)
     axes.set_axis_off()

@@ -2,10 +2,11 @@
 
     python -m benchmarks.control_sb3 dqn|ppo|sac TASK SEED STEPS
 
-The settings are those that RL Baselines3 Zoo publishes as tuned (github.com/DLR-RM/rl-baselines3-zoo,
-hyperparams/*.yml), those of LunarLander-v2, InvertedPendulum-v2 and Reacher-v2 for the newer versions.
-SAC has none for InvertedPendulum and Reacher and runs with Stable-Baselines3's defaults. Schedules run
-over `n_timesteps` of the Zoo, also where this run stops earlier.
+The settings are those that RL Baselines3 Zoo publishes (github.com/DLR-RM/rl-baselines3-zoo, hyperparams:
+dqn.yml of commit ce95481, ppo.yml of 208b6fd, sac.yml of c94924e), where those of LunarLander-v2,
+InvertedPendulum-v2 and Reacher-v2 serve for the newer versions. SAC has none for InvertedPendulum and Reacher
+and runs with Stable-Baselines3's defaults. Schedules run over `n_timesteps` of the Zoo, also where this run
+stops earlier.
 """
 
 from __future__ import annotations
