@@ -1,0 +1,224 @@
+"""The arithmetic of the control benchmark, its peer, its wrapper, and that it goes on where it stopped."""
+
+import json
+import math
+import subprocess
+from dataclasses import asdict
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from benchmarks import control, control_report
+from benchmarks.control import Results, Run
+from benchmarks.control_tasks import TASKS, Judge, Rescaled, Task, marks
+from benchmarks.tiles import TILES, TILINGS, OneHot, TileCoder, TileSarsa
+
+# -- tile coding ----------------------------------------------------------------------------------
+
+
+def test_each_tiling_has_one_active_tile(rng):
+    coder = TileCoder([-1.0, 0.0], [1.0, 4.0])
+    tilings = {}
+    for point in rng.uniform([-1.0, 0.0], [1.0, 4.0], (2_000, 2)):
+        rows = coder(point)
+        assert len(rows) == TILINGS
+        for tiling, row in enumerate(rows):
+            assert tilings.setdefault(row, tiling) == tiling
+    assert TILINGS * TILES**2 < len(coder.known) <= TILINGS * (TILES + 1) ** 2
+
+
+def test_neighbours_share_tiles_and_an_eighth_of_a_tile_changes_one_tiling_a_dimension():
+    coder = TileCoder([0.0, 0.0], [8.0, 8.0])  # tiles of width 1
+    start = coder([4.01, 4.01])
+    assert np.sum(start == coder([4.01, 4.01])) == 8
+    assert np.sum(start == coder([4.01 + 1 / 8, 4.01])) == 7
+    assert np.sum(start == coder([4.01 + 1 / 8, 4.01 + 1 / 8])) == 6
+    assert np.sum(start == coder([4.01 + 5 / 8, 4.01])) == 3
+    assert np.sum(start == coder([5.01, 4.01])) == 0
+
+
+def test_outside_the_bounds_the_last_tiles_are_taken():
+    coder = TileCoder([0.0], [1.0])
+    assert np.array_equal(coder([7.0]), coder([1.0]))
+    assert np.array_equal(coder([-7.0]), coder([0.0]))
+
+
+def test_a_full_table_shares_rows(rng):
+    coder = TileCoder(np.zeros(3), np.ones(3), rows=50)
+    rows = np.array([coder(point) for point in rng.uniform(size=(200, 3))])
+    assert rows.min() >= 0
+    assert rows.max() < 50
+    assert len(coder.known) == 50
+
+
+def test_a_discrete_observation_is_its_own_row():
+    assert OneHot(16)(np.int64(5)).tolist() == [5]
+
+
+def test_tile_coding_learns_the_cliff_and_being_watched_changes_nothing():
+    task = TASKS["CliffWalking-v1"]
+    judge = Judge(task, [7_000])
+    watched, alone = (TileSarsa(task.make(), task.id, seed=1) for _ in range(2))
+
+    def act(observations):
+        return [watched.predict(observation) for observation in observations]
+
+    watched.learn(7_000, lambda agent: judge(agent.num_timesteps, act))
+    alone.learn(7_000, lambda agent: None)
+    assert np.array_equal(watched.weights, alone.weights)
+    [(step, value)] = judge.evaluations
+    assert step == 7_000
+    assert -20 <= value <= -13
+
+
+# -- the protocol ---------------------------------------------------------------------------------
+
+
+def test_marks():
+    assert marks(1_700) == [500, 1_000, 1_500]
+    assert marks(11_000)[-3:] == [10_000, 10_500, 11_000]
+    assert marks(15_000, 2_000)[-4:] == [9_500, 10_000, 12_000, 14_000]
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "MountainCar-v0", "Acrobot-v1", "Pendulum-v1"])
+def test_the_rescaled_task_is_the_same_in_other_units(name):
+    plain, scaled = gym.make(name), TASKS[f"{name} ×1000"].make()
+    assert isinstance(scaled, Rescaled)
+    assert scaled.observation_space.dtype == plain.observation_space.dtype
+    assert np.array_equal(scaled.observation_space.high, 1_000 * plain.observation_space.high)
+    assert np.array_equal(scaled.observation_space.low, 1_000 * plain.observation_space.low)
+    plain.action_space.seed(0)
+    before, _ = plain.reset(seed=3)
+    after, _ = scaled.reset(seed=3)
+    for _ in range(5):
+        assert after.dtype == before.dtype
+        assert np.array_equal(after, 1_000 * before)
+        assert scaled.observation_space.contains(after)
+        action = plain.action_space.sample()
+        before, reward, *ends, _ = plain.step(action)
+        after, larger, *scaled_ends, _ = scaled.step(action)
+        assert larger == 1_000 * reward
+        assert scaled_ends == ends
+
+
+def test_a_return_is_given_in_the_units_of_the_task():
+    plain, scaled = Task("CartPole-v1", 475, episodes=3), Task("CartPole-v1", 475, episodes=3, scale=1_000.0)
+
+    def push(observations):
+        return [int(observation[2] > 0) for observation in observations]
+
+    assert Judge(scaled, []).play(push) == Judge(plain, []).play(push) > 9
+
+
+# -- the report -----------------------------------------------------------------------------------
+
+
+def curve(*values):
+    return [(500 * (i + 1), value) for i, value in enumerate(values)]
+
+
+def test_first_pass_and_what_holds_since():
+    found = curve(100, 480, 300, 475, 500)
+    assert control_report.first_pass(found, 475) == 1_000
+    assert control_report.held(found, 475) == (3, 4)
+
+
+def test_a_curve_that_never_passes():
+    assert control_report.first_pass(curve(100, 474.9), 475) == math.inf
+    assert control_report.held(curve(100, 474.9), 475) == (0, 0)
+
+
+def test_quartiles_with_seeds_that_never_pass():
+    inf = math.inf
+    assert control_report.quartiles([1, 2, 3, 4, 5]) == (2, 3, 4)
+    assert control_report.quartiles([500, inf, inf, 1_000, 1_500]) == (1_000, 1_500, inf)
+    assert control_report.quartiles([500, inf, 1_000, inf]) == (500, 1_000, inf)
+    assert control_report.quartiles([500, inf, inf])[1] == inf
+
+
+def rows(*curves, contender="gpsarsa", task="CartPole-v1"):
+    return [
+        {"contender": contender, "task": task, "seed": seed, "steps": 1_500, "evaluations": found,
+         "microseconds": 250.0, "version": "gpsarsa 0.1.0", "revision": ""}
+        for seed, found in enumerate(curves)
+    ]  # fmt: skip
+
+
+def test_a_line_of_the_table():
+    found = rows(curve(9, 480, 500), curve(500, 10, 20), curve(9, 9, 9))
+    line = control_report.tables(found).splitlines()[-1]
+    cells = [cell.strip() for cell in line.split("|")[1:-1]]
+    assert cells == [
+        "CartPole-v1", "475", "gpsarsa", "3", "1 500", "1 000 (500 – ∞)", "2 of 3", "2 of 3 by 2 500",
+        "67%", "60% of 5", "20", "250",
+    ]  # fmt: skip
+
+
+def test_a_dash_where_most_seeds_fail():
+    line = control_report.tables(rows(curve(9, 9), curve(9, 9), curve(9, 500))).splitlines()[-1]
+    assert line.split("|")[6].strip() == "—"
+    assert control_report.tables([]) == "No runs yet."
+
+
+def test_the_report_replaces_what_stood_between_the_marks(tmp_path):
+    page = tmp_path / "results.md"
+    page.write_text(f"above\n{control_report.BEGIN}\nstale\n{control_report.END}\nbelow\n")
+    found = rows(curve(9, 480, 500)) + rows(curve(9, 9), contender="tiles")
+    control_report.write(found, tmp_path)
+    first = page.read_text()
+    control_report.write(found, tmp_path)
+    assert page.read_text() == first
+    assert first.startswith("above\n")
+    assert first.endswith("\nbelow\n")
+    assert "stale" not in first
+    assert "tile coding" in first
+    assert (tmp_path / "results.png").stat().st_size > 0
+    assert (tmp_path / "results_others.png").stat().st_size > 0
+
+
+# -- going on -------------------------------------------------------------------------------------
+
+
+def answer(run, python):
+    return {**asdict(run), "evaluations": [(500, 1.0)], "seconds": 0.0}
+
+
+def test_finished_runs_are_not_run_again(tmp_path):
+    path = tmp_path / "control.jsonl"
+    runs = control.plan(["gpsarsa"], ["CartPole-v1", "Acrobot-v1"], 2, short=False)
+    assert [(run.seed, run.task) for run in runs] == [
+        (seed, task) for seed in (1_000, 1_001) for task in ("CartPole-v1", "Acrobot-v1")
+    ]
+    assert control.carry_out(runs[:3], Results(path), "", execute=answer) == 0
+    path.write_bytes(path.read_bytes() + b'{"contender": "gps')  # killed while it wrote
+    asked = []
+
+    def note(run, python):
+        asked.append(run)
+        return answer(run, python)
+
+    results = Results(path)
+    control.carry_out(runs, results, "", execute=note)
+    assert asked == runs[3:]
+    assert [json.loads(line)["task"] for line in path.read_text().splitlines()] == [
+        row["task"] for row in results.rows
+    ]
+    assert all(run in Results(path) for run in runs)
+
+
+def test_a_run_that_fails_is_counted_and_left_to_be_done(tmp_path):
+    def fail(run, python):
+        raise subprocess.CalledProcessError(1, "run", stderr="why")
+
+    results = Results(tmp_path / "control.jsonl")
+    run = Run("dqn", "CartPole-v1", 1_000, 50_000)
+    assert control.carry_out([run], results, "", execute=fail) == 1
+    assert run not in results
+
+
+def test_every_contender_only_runs_where_it_can():
+    runs = control.plan(control.ENTRIES, TASKS, None, short=False)
+    assert len(runs) == len(set(runs)) == 10 * len(TASKS) + 5 * (10 + 4 + 8 + 4)
+    assert [run.contender for run in runs[: 10 * len(TASKS)]] == ["gpsarsa"] * 10 * len(TASKS)
+    assert {run.steps for run in runs if run.contender == "sac"} == {20_000, 50_000}
