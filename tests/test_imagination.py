@@ -18,6 +18,7 @@ from gpsarsa.control.imagination import Imagination, Judged, Sight, values_of
 from gpsarsa.control.incumbent import Contender, Incumbent
 from gpsarsa.control.policies import EpsilonGreedy
 from gpsarsa.control.spaces import Actions, Observations
+from gpsarsa.control.tables import Tables
 from gpsarsa.kernels import RBF, Delta, Matern52
 
 GAMMA = 0.9
@@ -594,12 +595,23 @@ def test_an_agent_goes_on_with_what_it_imagined(tmp_path):
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
-def test_categories_are_not_imagined():
+def test_who_imagines():
+    """Worlds of numbers, and worlds of categories; not those of both, and not the paper's SARSA."""
+
     class Rooms(gymnasium.Env):
         observation_space, action_space = spaces.Discrete(4), spaces.Discrete(2)
 
-    assert SarsaAgent(Rooms(), seed=0).imagination is None
-    assert SarsaAgent(Push(), seed=0, method="sarsa").imagination is None
+    class Both(Rooms):
+        observation_space = spaces.Tuple([spaces.Discrete(4), spaces.Box(-1.0, 1.0, (1,))])
+
+    class Pushed(Rooms):
+        action_space = spaces.Box(-1.0, 1.0, (1,))
+
+    assert isinstance(SarsaAgent(Rooms(), seed=0).imagination, Tables)
+    for env in (Both(), Pushed()):
+        assert SarsaAgent(env, seed=0).imagination is None
+    for env in (Rooms(), Push()):
+        assert SarsaAgent(env, seed=0, method="sarsa").imagination is None
 
 
 def test_dynamics_of_continuous_actions():

@@ -37,6 +37,7 @@ LAYERS = [
     ["control.callbacks"],
     ["runs"],
     ["control.checkpoints", "control.evaluation"],
+    ["control.tables"],
     ["control.imagination"],
     ["control.dynamics"],
     ["control.improvement", "control.critic", "control.incumbent", "control.policies"],

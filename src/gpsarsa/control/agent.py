@@ -40,6 +40,7 @@ from gpsarsa.control.imagination import Imagination, Values
 from gpsarsa.control.improvement import Improvement
 from gpsarsa.control.incumbent import Contender, Incumbent
 from gpsarsa.control.spaces import Actions, Observations, Scaling
+from gpsarsa.control.tables import Tables
 from gpsarsa.kernels import KernelLike
 from gpsarsa.placement import Novelty, Placement
 from gpsarsa.sparse import SparseGPSarsa
@@ -172,11 +173,15 @@ class SarsaAgent:
         self._ended = self._surprised = False  # whether an episode has; whether something changed what counts
         self._began, self._spent = time.monotonic(), 0.0
 
-    def _imagination(self, settings: dict[str, Any]) -> Imagination | None:
-        """Of a world whose observations are numbers."""
-        if settings["method"] == "sarsa" or any(self.observations.categories):
+    def _imagination(self, settings: dict[str, Any]) -> Imagination | Tables | None:
+        """Of a world whose observations are numbers, or categories; not both."""
+        if settings["method"] == "sarsa":
             return None
-        return Imagination(self.observations, self.actions, settings["gamma"], settings["budget"])
+        if not any(self.observations.categories):
+            return Imagination(self.observations, self.actions, settings["gamma"], settings["budget"])
+        if all(self.observations.categories) and self.actions.candidates is not None:
+            return Tables(self.observations, self.actions, settings["gamma"], settings["budget"])
+        return None
 
     def _adopt(self, model: Any) -> None:
         """Start from a model of the user's."""
@@ -414,7 +419,7 @@ class SarsaAgent:
         imagination = self.imagination
         if imagination is None or imagination.explorer is None:
             return None
-        explorer = imagination.explorer
+        explorer: Any = imagination.explorer
         return lambda: imagination.plan(explorer, row)
 
     def _transition(self, lane: Lane, happening: Happening, alone: bool) -> None:
@@ -564,7 +569,7 @@ class SarsaAgent:
         if self.imagination is not None:
             self._imagine(self.imagination, found.copy())
 
-    def _imagine(self, imagination: Imagination, newest: SparseGPSarsa) -> None:
+    def _imagine(self, imagination: Imagination | Tables, newest: SparseGPSarsa) -> None:
         """Learn what the world does, judge the incumbent and the newest posterior in it, dream of better."""
         experience, holder = self.experience, self.incumbent.holder
         if not imagination.starts:
@@ -595,7 +600,7 @@ class SarsaAgent:
                 confirmed = imagination.judge(old.values, starts)
             self.incumbent.imagined(best, confirmed)
 
-    def _explore(self, imagination: Imagination) -> None:
+    def _explore(self, imagination: Imagination | Tables) -> None:
         """How to find what is not known yet."""
         if not isinstance(self.policy, policies.Curious):
             return
@@ -604,7 +609,7 @@ class SarsaAgent:
         def tuned(rows: Transitions, gamma: float) -> SparseGPSarsa:
             return critic.tuned(prior, rows, experience, self.rng, CURIOSITY)
 
-        if imagination.dynamics.growth > FRUITFUL:
+        if imagination.growth > FRUITFUL:
             self._found = self.num_timesteps
         prior = critic._model(critic.kernel(critic.scaling(experience), 1.0), CURIOSITY**4, 0.0)
         imagination.explore(prior, experience, tuned, self.rng)

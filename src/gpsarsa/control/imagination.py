@@ -35,7 +35,7 @@ from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.transitions import Transitions
 
-__all__ = ["Imagination", "Judged", "Values", "values_of"]
+__all__ = ["Imagination", "Judged", "Values", "steps_of", "values_of", "worst"]
 
 STARTS, KEPT = 10, 200  # start states of imagined episodes, and of those seen
 DREAMS = 8  # posteriors made from imagined transitions, each time
@@ -153,6 +153,11 @@ class Imagination:
         return bool(self.dynamics.regressions)
 
     @property
+    def growth(self) -> float:
+        """Of what is known, when it was last learnt."""
+        return self.dynamics.growth
+
+    @property
     def _starts(self) -> int:
         return min(STARTS, len(self.starts))
 
@@ -162,11 +167,7 @@ class Imagination:
 
     @property
     def steps(self) -> int:
-        """Of an imagined episode: as many as one was cut off after; before that, more than any had, and no
-        fewer than a discount reaches."""
-        if self.limit >= self.longest > 0:
-            return self.limit
-        return max(int(LONGER * self.longest), int(REACH / max(1.0 - self.gamma, 1e-2)))
+        return steps_of(self.longest, self.limit, self.gamma)
 
     def finished(self, length: int, truncated: bool) -> None:
         """A real episode had so many steps."""
@@ -200,11 +201,6 @@ class Imagination:
             return ahead, rewards, fate
         return ahead, (fate == LOST).astype(float), np.where(fate == LOST, np.int8(ENDED), fate)
 
-    def _worst(self, steps: int) -> float:
-        """The least that so many steps can be worth where nothing is known: the episode may end, or go on
-        with the smallest reward."""
-        return min(0.0, self.least * steps)
-
     def _pairs(self, states: Array, actions: Array) -> Array:
         """Every state with every action."""
         X = np.empty((len(states), len(actions), self.columns))
@@ -223,7 +219,7 @@ class Imagination:
             returns[alive] += weight * rewards[chosen]
             weight *= values.gamma if values.curious else 1.0
             strays = alive[fate[chosen] == LOST]
-            returns[strays] += self._worst(steps - step - 1)
+            returns[strays] += worst(self.least, steps - step - 1)
             lost = lost or bool((strays < self._starts).any())
             going = fate[chosen] == 0
             states, alive = ahead[chosen[going], : self.split], alive[going]
@@ -366,6 +362,20 @@ class Imagination:
             self.explorer = Values(
                 **own, candidates=self.candidates, prior_mean=prior_mean, gamma=gamma, curious=True
             )
+
+
+def steps_of(longest: int, limit: int, gamma: float) -> int:
+    """Of an imagined episode: as many as one was cut off after; before that, more than any had, and no fewer
+    than a discount reaches."""
+    if limit >= longest > 0:
+        return limit
+    return max(int(LONGER * longest), int(REACH / max(1.0 - gamma, 1e-2)))
+
+
+def worst(least: float, steps: int) -> float:
+    """What so many steps are worth at worst where nothing is known: the episode may end, or go on with the
+    smallest reward."""
+    return min(0.0, least * steps)
 
 
 def _some(size: int, count: int, rng: np.random.Generator) -> NDArray[np.intp]:

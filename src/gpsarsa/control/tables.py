@@ -1,0 +1,230 @@
+"""A world of categories, written down: how often each input was followed by each observation.
+
+Where every column of an observation is a category, what the environment does needs no regression, and
+nothing is drawn at random to know what a policy is worth there: with n̂(s, a, s′) counted,
+
+    V_t(s) = r̂(s, π(s)) + Σ_s′ P̂(s′ | s, π(s)) V_t+1(s′)
+
+over as many steps as an episode has. In the same way the shortest way is found to inputs never tried.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpsarsa._validation import Array
+from gpsarsa.basis import pivots
+from gpsarsa.control.experience import Experience
+from gpsarsa.control.imagination import (
+    KEPT,
+    NOVEL,
+    PATIENCE,
+    REACH,
+    Judged,
+    Tuning,
+    Values,
+    steps_of,
+    values_of,
+    worst,
+)  # fmt: skip
+from gpsarsa.control.spaces import Actions, Observations
+from gpsarsa.sparse import SparseGPSarsa
+from gpsarsa.transitions import Transitions
+
+__all__ = ["Tables"]
+
+SWEEPS = 500  # of value iteration
+LONG = 10.0  # so much farther looks the more patient plan
+
+
+class Counts(NamedTuple):
+    """Observations and inputs seen, numbered, and what followed each input."""
+
+    states: Array  # one a row, sorted
+    tried: NDArray[np.bool_]  # state, action
+    rewards: Array  # state, action: the mean
+    at: NDArray[np.intp]  # of each different transition that did not end: state · actions + action
+    following: NDArray[np.intp]  # the state it led to
+    share: Array  # of all that followed the same input
+
+    def after(self, V: Array) -> Array:
+        """Σ_s′ P̂(s′ | s, a) V(s′), for every state and action."""
+        flat: Any = np.bincount(self.at, self.share * V[self.following], self.tried.size)
+        return flat.reshape(self.tried.shape)
+
+    def number(self, rows: Array) -> NDArray[np.intp]:
+        """Of observations that were all seen."""
+        both, at = np.unique(np.concatenate([self.states, rows]), axis=0, return_inverse=True)
+        place = np.full(len(both), -1, dtype=np.intp)
+        place[at[: len(self.states)]] = np.arange(len(self.states))
+        return place[at[len(self.states) :]]
+
+
+class Wish(NamedTuple):
+    """Where to go from each observation to do what was never done: Q as a table."""
+
+    states: dict[tuple[float, ...], int]
+    Q: Array
+    candidates: Array
+
+
+class Tables:
+    """Judges posteriors in a world of categories, as `Imagination` does in one of numbers."""
+
+    def __init__(self, observations: Observations, actions: Actions, gamma: float, budget: int) -> None:
+        assert actions.candidates is not None
+        self.budget = budget
+        self.split, self.gamma, self.candidates = observations.columns, gamma, actions.candidates
+        self.starts: deque[Array] = deque(maxlen=KEPT)
+        self.longest = self.limit = 0
+        self.least = 0.0
+        self.growth, self.outgrown = 1.0, False
+        self.explorer: Wish | None = None
+        self._counts: Counts | None = None
+
+    @property
+    def ready(self) -> bool:
+        return self._counts is not None
+
+    @property
+    def steps(self) -> int:
+        return steps_of(self.longest, self.limit, self.gamma)
+
+    def finished(self, length: int, truncated: bool) -> None:
+        self.longest = max(self.longest, length)
+        if truncated:
+            self.limit = max(self.limit, length)
+
+    def learn(self, experience: Experience, rng: np.random.Generator) -> None:
+        split, A = self.split, len(self.candidates)
+        before = 0 if self._counts is None else int(self._counts.tried.sum())
+        ended = experience.discounts == 0.0
+        seen = np.concatenate([experience.inputs[:, :split], experience.following[~ended, :split]])
+        states, number = np.unique(seen, axis=0, return_inverse=True)
+        n = len(experience.inputs)
+        matches = (experience.inputs[:, None, split:] == self.candidates).all(axis=2)
+        at = number[:n] * A + matches.argmax(axis=1)
+        visits = np.bincount(at, minlength=len(states) * A)
+        rewards = np.bincount(at, experience.rewards, len(states) * A) / np.maximum(visits, 1)
+        pairs, count = np.unique(at[~ended] * len(states) + number[n:], return_counts=True)
+        at, following = np.divmod(pairs, len(states))
+        shape = len(states), A
+        self._counts = Counts(
+            states, (visits > 0).reshape(shape), rewards.reshape(shape), at, following, count / visits[at]
+        )
+        self.growth = 1.0 - before / int(self._counts.tried.sum())
+        self.outgrown = False
+        self.least = float(experience.rewards.min())
+
+    def values_of(self, model: SparseGPSarsa, gamma: float | None = None) -> Values | None:
+        return values_of(model, self.candidates, self.split, self.gamma if gamma is None else gamma)
+
+    def plan(self, values: Any, row: Array) -> Array:
+        """The best action row."""
+        if isinstance(values, Values):
+            return values.greedy(row[None])[0]
+        at = values.states.get(tuple(row))
+        return values.candidates[0 if at is None else int(values.Q[at].argmax())]
+
+    def some_starts(self, experience: Experience, rng: np.random.Generator) -> Array:
+        return np.array(self.starts)
+
+    def judge(self, values: Values, starts: Array, model: SparseGPSarsa | None = None) -> Judged:
+        """Who acts by some values: exactly what it would return, if the world were as it has been."""
+        counts = self._counts
+        assert counts is not None
+        S, A = counts.tried.shape
+        X = np.zeros((S, self.split + self.candidates.shape[1]))
+        X[:, : self.split] = counts.states
+        chosen = np.arange(S) * A + values(X).argmax(axis=1)
+        tried, rewards = counts.tried.ravel()[chosen], counts.rewards.ravel()[chosen]
+        V, stray = np.zeros(S), np.zeros(S)
+        for step in range(self.steps):
+            known = rewards + counts.after(V).ravel()[chosen]
+            V = np.where(tried, known, worst(self.least, step + 1))
+            stray = np.where(tried, counts.after(stray).ravel()[chosen], 1.0)
+        at = counts.number(starts)
+        return Judged(values, V[at], counts.states, bool((stray[at] > 0.0).any()), len(starts), model)
+
+    def better(
+        self, known: list[Judged], starts: Array, experience: Experience, tune: Tuning, rng: Any
+    ) -> Judged:
+        """The best of those known and of two that are planned, the second with more patience."""
+        best = max(known, key=lambda judged: judged.mean)
+        for gamma in (self.gamma, 1.0 - (1.0 - self.gamma) / LONG):
+            rows = self._planned(gamma)
+            model = tune(rows, gamma)
+            model.add_pseudo_inputs(rows.inputs[pivots(model.kernel, rows.inputs, self.budget, NOVEL)])
+            values = self.values_of(model.fit(rows), gamma)
+            assert values is not None
+            judged = self.judge(values, starts, model)
+            best = judged if judged.mean > best.mean else best
+        return best
+
+    def _planned(self, gamma: float) -> Transitions:
+        """Every input seen, and one never tried at worst, with what it is worth to who acts best."""
+        counts = self._counts
+        assert counts is not None
+        untried = worst(self.least, int(REACH / max(1.0 - gamma, 1e-3)))
+        Q = self._iterated(gamma, counts.rewards, untried)
+        X = np.hstack(
+            [np.repeat(counts.states, len(self.candidates), axis=0), np.tile(self.candidates, (len(Q), 1))]
+        )
+        return Transitions._trusted(X, Q.ravel(), X, np.zeros(len(X)), np.ones(len(X), dtype=np.bool_))
+
+    def _iterated(self, gamma: float, rewards: Array, untried: float) -> Array:
+        """Q of the best policy, by value iteration."""
+        counts = self._counts
+        assert counts is not None
+        Q = np.where(counts.tried, rewards, untried)
+        for _ in range(SWEEPS):
+            Q = np.where(counts.tried, rewards + gamma * counts.after(Q.max(axis=1)), untried)
+        return Q
+
+    def seen(self, row: Array) -> None:
+        if self.explorer is not None:
+            self.outgrown = self.outgrown or tuple(row) not in self.explorer.states
+
+    def explore(self, prior: SparseGPSarsa, experience: Experience, tune: Any, rng: Any) -> None:
+        """The shortest way to inputs never tried."""
+        counts = self._counts
+        assert counts is not None
+        Q = self._iterated(1.0 - (1.0 - self.gamma) / PATIENCE, np.zeros(counts.tried.shape), 1.0)
+        starts = counts.number(np.array(self.starts))
+        self.explorer = None
+        if Q[starts].max() > 0.0:
+            states = {tuple(row): i for i, row in enumerate(counts.states.tolist())}
+            self.explorer = Wish(states, Q, self.candidates)
+
+    # -- files --------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        arrays: dict[str, Array] = {"starts": np.array(self.starts).reshape(-1, self.split)}
+        content = {
+            "lengths": [self.longest, self.limit],
+            "least": self.least,
+            "growth": self.growth,
+            "outgrown": self.outgrown,
+        }
+        if self._counts is not None:
+            arrays |= {f"counts.{name}": array for name, array in self._counts._asdict().items()}
+        if self.explorer is not None:
+            arrays["wish"] = self.explorer.Q
+            arrays["wish.states"] = np.array(list(self.explorer.states))
+        return arrays, content
+
+    def restore(self, arrays: Mapping[str, Any], content: Mapping[str, Any]) -> None:
+        self.starts = deque((row.copy() for row in arrays["starts"]), maxlen=KEPT)
+        self.longest, self.limit = (int(n) for n in content["lengths"])
+        self.least, self.growth = float(content["least"]), float(content["growth"])
+        self.outgrown = bool(content["outgrown"])
+        if "counts.states" in arrays:
+            self._counts = Counts(*(np.array(arrays[f"counts.{name}"]) for name in Counts._fields))
+        if "wish" in arrays:
+            states = {tuple(row): i for i, row in enumerate(arrays["wish.states"].tolist())}
+            self.explorer = Wish(states, np.array(arrays["wish"]), self.candidates)
