@@ -5,7 +5,7 @@ nothing is drawn at random to know what a policy is worth there: with n̂(s, a, 
 
     V_t(s) = r̂(s, π(s)) + Σ_s′ P̂(s′ | s, π(s)) V_t+1(s′)
 
-over as many steps as an episode has. In the same way the shortest way is found to inputs never tried.
+over as many steps as an episode has. In the same way the shortest way is found to inputs seldom tried.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from gpsarsa.transitions import Transitions
 __all__ = ["Tables"]
 
 SWEEPS = 500  # of value iteration
+SELDOM = 0.25  # of the mean number of tries: an input with fewer is worth trying
 LONG = 10.0  # so much farther looks the more patient plan
 
 
@@ -47,6 +48,7 @@ class Counts(NamedTuple):
 
     states: Array  # one a row, sorted
     tried: NDArray[np.bool_]  # state, action
+    visits: NDArray[np.int64]  # how often
     rewards: Array  # state, action: the mean
     at: NDArray[np.intp]  # of each different transition that did not end: state · actions + action
     following: NDArray[np.intp]  # the state it led to
@@ -115,7 +117,13 @@ class Tables:
         at, following = np.divmod(pairs, len(states))
         shape = len(states), A
         self._counts = Counts(
-            states, (visits > 0).reshape(shape), rewards.reshape(shape), at, following, count / visits[at]
+            states,
+            (visits > 0).reshape(shape),
+            visits.reshape(shape),
+            rewards.reshape(shape),
+            at,
+            following,
+            count / visits[at],
         )
         self.growth = 1.0 - before / int(self._counts.tried.sum())
         self.outgrown = False
@@ -171,19 +179,18 @@ class Tables:
         counts = self._counts
         assert counts is not None
         untried = worst(self.least, int(REACH / max(1.0 - gamma, 1e-3)))
-        Q = self._iterated(gamma, counts.rewards, untried)
+        Q = self._iterated(gamma, np.where(counts.tried, counts.rewards, untried), counts.tried)
         X = np.hstack(
             [np.repeat(counts.states, len(self.candidates), axis=0), np.tile(self.candidates, (len(Q), 1))]
         )
         return Transitions._trusted(X, Q.ravel(), X, np.zeros(len(X)), np.ones(len(X), dtype=np.bool_))
 
-    def _iterated(self, gamma: float, rewards: Array, untried: float) -> Array:
-        """Q of the best policy, by value iteration."""
-        counts = self._counts
+    def _iterated(self, gamma: float, rewards: Array, going: NDArray[np.bool_]) -> Array:
+        """Q of the best policy, by value iteration; where it is not going on, a reward is the last."""
+        counts, Q = self._counts, rewards
         assert counts is not None
-        Q = np.where(counts.tried, rewards, untried)
         for _ in range(SWEEPS):
-            Q = np.where(counts.tried, rewards + gamma * counts.after(Q.max(axis=1)), untried)
+            Q = np.where(going, rewards + gamma * counts.after(Q.max(axis=1)), rewards)
         return Q
 
     def seen(self, row: Array) -> None:
@@ -191,13 +198,13 @@ class Tables:
             self.outgrown = self.outgrown or tuple(row) not in self.explorer.states
 
     def explore(self, prior: SparseGPSarsa, experience: Experience, tune: Any, rng: Any) -> None:
-        """The shortest way to inputs never tried."""
+        """The shortest way to inputs never tried, or seldom."""
         counts = self._counts
         assert counts is not None
-        Q = self._iterated(1.0 - (1.0 - self.gamma) / PATIENCE, np.zeros(counts.tried.shape), 1.0)
-        starts = counts.number(np.array(self.starts))
+        seldom = counts.visits < max(1.0, SELDOM * float(counts.visits.mean()))
+        Q = self._iterated(1.0 - (1.0 - self.gamma) / PATIENCE, seldom.astype(float), ~seldom)
         self.explorer = None
-        if Q[starts].max() > 0.0:
+        if Q[counts.number(np.array(self.starts))].max() > 0.0:
             states = {tuple(row): i for i, row in enumerate(counts.states.tolist())}
             self.explorer = Wish(states, Q, self.candidates)
 
