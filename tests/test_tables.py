@@ -131,13 +131,25 @@ def test_the_way_to_what_was_never_tried():
     assert [world.plan(world.explorer, np.array([NAMES[s]]))[0] for s in range(4)] == [1.0] * 4
     world.learn(walked(), np.random.default_rng(0))
     assert world.growth == pytest.approx(1.0 - 7 / 8)
-    world.explore(None, None, None, None)
-    assert world.explorer is None  # all was tried
+
+
+def test_exploring_is_value_iteration_with_a_bonus():
+    experience = walked()
+    world, (P, r, n) = tables(experience), dense(experience)
+    world.explore(None, experience, None, None)
+    gamma, Q = 1.0 - (1.0 - GAMMA) / 3.0, np.zeros((S, A))
+    r[: S - 1] += 0.1 * np.ptp(experience.rewards) / np.sqrt(n[: S - 1])
+    for _ in range(2_000):
+        Q = r + gamma * P @ Q.max(axis=1)
+    for s in range(S - 1):
+        at = world.explorer.states[(NAMES[s],)]
+        np.testing.assert_allclose(world.explorer.Q[at], Q[s], atol=1e-6)
 
 
 def test_an_observation_of_which_nothing_is_known():
-    world = tables(walked(allowed=lambda s, a: (s, a) != (3, 1)))
-    world.explore(None, None, None, None)
+    experience = walked(allowed=lambda s, a: (s, a) != (3, 1))
+    world = tables(experience)
+    world.explore(None, experience, None, None)
     world.seen(np.array([NAMES[1]]))
     assert not world.outgrown
     world.seen(np.array([9.0]))
@@ -146,8 +158,9 @@ def test_an_observation_of_which_nothing_is_known():
 
 
 def test_tables_are_saved_whole():
-    world = tables(walked(allowed=lambda s, a: (s, a) != (3, 1)))
-    world.explore(None, None, None, None)
+    experience = walked(allowed=lambda s, a: (s, a) != (3, 1))
+    world = tables(experience)
+    world.explore(None, experience, None, None)
     other = Tables(Observations(spaces.Discrete(10)), Actions(spaces.Discrete(A)), GAMMA, 60)
     other.restore(*world.state())
     values = values_of(posterior(np.arange(10).reshape(5, 2)), world.candidates, 1, GAMMA)

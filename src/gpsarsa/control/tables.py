@@ -5,7 +5,8 @@ nothing is drawn at random to know what a policy is worth there: with n̂(s, a, 
 
     V_t(s) = r̂(s, π(s)) + Σ_s′ P̂(s′ | s, π(s)) V_t+1(s′)
 
-over as many steps as an episode has. In the same way the shortest way is found to inputs seldom tried.
+over as many steps as an episode has. In the same way the best policy is found for rewards with a bonus of
+β/√n̂(s, a), which explores what was seldom tried where that matters.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from gpsarsa.transitions import Transitions
 __all__ = ["Tables"]
 
 SWEEPS = 500  # of value iteration
-SELDOM = 0.25  # of the mean number of tries: an input with fewer is worth trying
+BONUS, ONCE = 0.1, 0.25  # of the range of rewards, over √tries; what never tried counts as
 LONG = 10.0  # so much farther looks the more patient plan
 
 
@@ -68,7 +69,7 @@ class Counts(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """Where to go from each observation to do what was never done: Q as a table."""
+    """How to explore: Q with a bonus, as a table."""
 
     states: dict[tuple[float, ...], int]
     Q: Array
@@ -198,15 +199,14 @@ class Tables:
             self.outgrown = self.outgrown or tuple(row) not in self.explorer.states
 
     def explore(self, prior: SparseGPSarsa, experience: Experience, tune: Any, rng: Any) -> None:
-        """The shortest way to inputs never tried, or seldom."""
+        """How to act best if each reward were larger by a bonus that fades with the root of the tries."""
         counts = self._counts
         assert counts is not None
-        seldom = counts.visits < max(1.0, SELDOM * float(counts.visits.mean()))
-        Q = self._iterated(1.0 - (1.0 - self.gamma) / PATIENCE, seldom.astype(float), ~seldom)
-        self.explorer = None
-        if Q[counts.number(np.array(self.starts))].max() > 0.0:
-            states = {tuple(row): i for i, row in enumerate(counts.states.tolist())}
-            self.explorer = Wish(states, Q, self.candidates)
+        gamma, scale = 1.0 - (1.0 - self.gamma) / PATIENCE, float(np.ptp(experience.rewards)) or 1.0
+        bonus = BONUS * scale / np.sqrt(np.maximum(counts.visits, ONCE))
+        rewards = np.where(counts.tried, counts.rewards + bonus, bonus / (1.0 - gamma))
+        states = {tuple(row): i for i, row in enumerate(counts.states.tolist())}
+        self.explorer = Wish(states, self._iterated(gamma, rewards, counts.tried), self.candidates)
 
     # -- files --------------------------------------------------------------------------------
 
