@@ -602,7 +602,7 @@ class SarsaAgent:
 
     def _explore(self, imagination: Imagination | Tables) -> None:
         """How to find what is not known yet."""
-        if not isinstance(self.policy, policies.Curious):
+        if not isinstance(self.policy, policies.Curious) or self._unbeatable():
             return
         experience, critic = self.experience, self.critic
 
