@@ -157,6 +157,18 @@ def test_an_observation_of_which_nothing_is_known():
     assert world.plan(world.explorer, np.array([9.0]))[0] in (0.0, 1.0)
 
 
+def test_starts_of_which_nothing_is_known_are_left_out():
+    """A copy of the environment began an episode, and has not stepped yet."""
+    experience = walked()
+    world = tables(experience)
+    world.starts.append(np.array([9.0]))
+    starts = world.some_starts(experience, None)
+    assert starts.ravel().tolist() == [NAMES[0], NAMES[2]]
+    world.starts.clear()
+    world.starts.append(np.array([9.0]))
+    assert set(world.some_starts(experience, None).ravel()) == set(NAMES[: S - 1])
+
+
 def test_tables_are_saved_whole():
     experience = walked(allowed=lambda s, a: (s, a) != (3, 1))
     world = tables(experience)

@@ -166,9 +166,8 @@ class SarsaAgent:
         self._learner: SparseGPSarsa | Timescales | None = None
         self._own_kernel = False
         self._next_structure, self._last_improvement = settings["warmup"], 0
-        self._explored = self._found = (
-            0  # episodes that explored; the step at which that last found something
-        )
+        self._explored = 0  # episodes
+        self._found = 0  # the step at which exploring last found something
         self._rewards: list[float] = []  # the least and the largest so far
         self._ended = self._surprised = False  # whether an episode has; whether something changed what counts
         self._began, self._spent = time.monotonic(), 0.0

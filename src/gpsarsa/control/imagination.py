@@ -35,7 +35,7 @@ from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.transitions import Transitions
 
-__all__ = ["Imagination", "Judged", "Values", "steps_of", "values_of", "worst"]
+__all__ = ["Episodes", "Imagination", "Judged", "Values", "values_of"]
 
 STARTS, KEPT = 10, 200  # start states of imagined episodes, and of those seen
 DREAMS = 8  # posteriors made from imagined transitions, each time
@@ -123,20 +123,47 @@ class Judged:
         return float(self.returns.mean())
 
 
-class Imagination:
+class Episodes:
+    """What real episodes were like: where they began, how long they were, what they earned at least."""
+
+    def __init__(self, gamma: float) -> None:
+        self.gamma = gamma
+        self.starts: deque[Array] = deque(maxlen=KEPT)
+        self.longest = self.limit = 0  # steps of an episode, and of one that was cut off
+        self.least = 0.0  # of the rewards
+
+    def finished(self, length: int, truncated: bool) -> None:
+        """A real episode had so many steps."""
+        self.longest = max(self.longest, length)
+        if truncated:
+            self.limit = max(self.limit, length)
+
+    @property
+    def steps(self) -> int:
+        """Of an imagined episode: as many as one was cut off after; before that, more than any had, and no
+        fewer than a discount reaches."""
+        if self.limit >= self.longest > 0:
+            return self.limit
+        return max(int(LONGER * self.longest), int(REACH / max(1.0 - self.gamma, 1e-2)))
+
+    def worst(self, steps: int) -> float:
+        """What so many steps are worth at worst where nothing is known: the episode may end, or go on with
+        the smallest reward."""
+        return min(0.0, self.least * steps)
+
+
+class Imagination(Episodes):
     """Judges posteriors, and makes better ones, in a world that was learnt."""
 
     def __init__(self, observations: Observations, actions: Actions, gamma: float, budget: int) -> None:
+        super().__init__(gamma)
+        self.budget = budget
         self.split, self.columns = observations.columns, observations.columns + actions.columns
-        self.gamma, self.budget = gamma, budget
         self.near, self.far = Sight(NEAR, gamma), Sight(FAR, gamma, REAL)
         self.curiosity = Sight(FAR, 1.0 - (1.0 - gamma) / PATIENCE)
         self.dynamics = Dynamics(observations, actions)
         self.candidates = self._some(actions, GRID, SPREAD)
         self.tried = self._some(actions, FEW, FEW)
-        self.starts: deque[Array] = deque(maxlen=KEPT)
-        self.longest = self.limit = 0  # steps of an episode, and of one that was cut off
-        self.least = 0.0  # of the rewards
         self.outgrown = False
         self.explorer: Values | None = None  # by which to leave what is known
 
@@ -164,16 +191,6 @@ class Imagination:
     @property
     def world(self) -> World:
         return self.dynamics.world
-
-    @property
-    def steps(self) -> int:
-        return steps_of(self.longest, self.limit, self.gamma)
-
-    def finished(self, length: int, truncated: bool) -> None:
-        """A real episode had so many steps."""
-        self.longest = max(self.longest, length)
-        if truncated:
-            self.limit = max(self.limit, length)
 
     def learn(self, experience: Experience, rng: np.random.Generator) -> None:
         """What the world does."""
@@ -219,7 +236,7 @@ class Imagination:
             returns[alive] += weight * rewards[chosen]
             weight *= values.gamma if values.curious else 1.0
             strays = alive[fate[chosen] == LOST]
-            returns[strays] += worst(self.least, steps - step - 1)
+            returns[strays] += self.worst(steps - step - 1)
             lost = lost or bool((strays < self._starts).any())
             going = fate[chosen] == 0
             states, alive = ahead[chosen[going], : self.split], alive[going]
@@ -362,20 +379,6 @@ class Imagination:
             self.explorer = Values(
                 **own, candidates=self.candidates, prior_mean=prior_mean, gamma=gamma, curious=True
             )
-
-
-def steps_of(longest: int, limit: int, gamma: float) -> int:
-    """Of an imagined episode: as many as one was cut off after; before that, more than any had, and no fewer
-    than a discount reaches."""
-    if limit >= longest > 0:
-        return limit
-    return max(int(LONGER * longest), int(REACH / max(1.0 - gamma, 1e-2)))
-
-
-def worst(least: float, steps: int) -> float:
-    """What so many steps are worth at worst where nothing is known: the episode may end, or go on with the
-    smallest reward."""
-    return min(0.0, least * steps)
 
 
 def _some(size: int, count: int, rng: np.random.Generator) -> NDArray[np.intp]:

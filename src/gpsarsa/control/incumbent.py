@@ -1,12 +1,15 @@
-"""Holding what was learnt: the best policy there is evidence for, judged from training returns alone.
+"""Holding what was learnt: the best policy there is evidence for, judged by training returns and imagination.
 
-An incumbent is a posterior, frozen, whose greedy policy has shown its worth in episodes of training. An
-episode that explores with the newest posterior is that posterior's first showing; where it is no worse
-than what the incumbent does on average, the posterior becomes the challenger and is tried again. It takes
+An incumbent is a posterior, frozen, whose policy is the best there is evidence for. Where episodes can be
+imagined, challengers come from there, and one that is imagined to be better by enough takes over at once
+(`Incumbent.imagined`). Elsewhere an episode that explores with the newest posterior is that posterior's
+first showing; where it is no worse than what the incumbent does on average, the posterior becomes the
+challenger. A challenger is tried in episodes of training, in turn with an incumbent that has fewer. It takes
 over after two episodes where it is clearly better (one standard error below its mean is above one standard
 error over the incumbent's mean), after some more where its mean less one standard error is above the
 incumbent's. It is dropped once its mean plus one standard error is below the incumbent's mean, or if the
-trials decide nothing. The incumbent acts every `RERUN`-th episode, so that a lucky one is found out.
+trials decide nothing. The incumbent acts every `RERUN`-th episode (every `RERUN_IMAGINED`-th where it was
+imagined, at once where it goes where nobody has been), so that a lucky one is found out.
 Trials and reruns are training episodes like any other: what they see is learnt from.
 """
 

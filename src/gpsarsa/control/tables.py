@@ -21,18 +21,8 @@ from numpy.typing import NDArray
 from gpsarsa._validation import Array
 from gpsarsa.basis import pivots
 from gpsarsa.control.experience import Experience
-from gpsarsa.control.imagination import (
-    KEPT,
-    NOVEL,
-    PATIENCE,
-    REACH,
-    Judged,
-    Tuning,
-    Values,
-    steps_of,
-    values_of,
-    worst,
-)  # fmt: skip
+from gpsarsa.control.imagination import KEPT, NOVEL, PATIENCE, REACH, Episodes, Judged, Tuning, Values
+from gpsarsa.control.imagination import values_of as factorised
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.transitions import Transitions
@@ -48,20 +38,23 @@ class Counts(NamedTuple):
     """Observations and inputs seen, numbered, and what followed each input."""
 
     states: Array  # one a row, sorted
-    tried: NDArray[np.bool_]  # state, action
-    visits: NDArray[np.int64]  # how often
+    visits: NDArray[np.int64]  # state, action: how often
     rewards: Array  # state, action: the mean
     at: NDArray[np.intp]  # of each different transition that did not end: state · actions + action
     following: NDArray[np.intp]  # the state it led to
     share: Array  # of all that followed the same input
 
+    @property
+    def tried(self) -> NDArray[np.bool_]:
+        return self.visits > 0
+
     def after(self, V: Array) -> Array:
         """Σ_s′ P̂(s′ | s, a) V(s′), for every state and action."""
-        flat: Any = np.bincount(self.at, self.share * V[self.following], self.tried.size)
-        return flat.reshape(self.tried.shape)
+        flat: Any = np.bincount(self.at, self.share * V[self.following], self.visits.size)
+        return flat.reshape(self.visits.shape)
 
     def number(self, rows: Array) -> NDArray[np.intp]:
-        """Of observations that were all seen."""
+        """Of observations; −1 where one was not seen."""
         both, at = np.unique(np.concatenate([self.states, rows]), axis=0, return_inverse=True)
         place = np.full(len(both), -1, dtype=np.intp)
         place[at[: len(self.states)]] = np.arange(len(self.states))
@@ -76,16 +69,13 @@ class Wish(NamedTuple):
     candidates: Array
 
 
-class Tables:
+class Tables(Episodes):
     """Judges posteriors in a world of categories, as `Imagination` does in one of numbers."""
 
     def __init__(self, observations: Observations, actions: Actions, gamma: float, budget: int) -> None:
         assert actions.candidates is not None
-        self.budget = budget
-        self.split, self.gamma, self.candidates = observations.columns, gamma, actions.candidates
-        self.starts: deque[Array] = deque(maxlen=KEPT)
-        self.longest = self.limit = 0
-        self.least = 0.0
+        super().__init__(gamma)
+        self.split, self.budget, self.candidates = observations.columns, budget, actions.candidates
         self.growth, self.outgrown = 1.0, False
         self.explorer: Wish | None = None
         self._counts: Counts | None = None
@@ -93,15 +83,6 @@ class Tables:
     @property
     def ready(self) -> bool:
         return self._counts is not None
-
-    @property
-    def steps(self) -> int:
-        return steps_of(self.longest, self.limit, self.gamma)
-
-    def finished(self, length: int, truncated: bool) -> None:
-        self.longest = max(self.longest, length)
-        if truncated:
-            self.limit = max(self.limit, length)
 
     def learn(self, experience: Experience, rng: np.random.Generator) -> None:
         split, A = self.split, len(self.candidates)
@@ -119,7 +100,6 @@ class Tables:
         shape = len(states), A
         self._counts = Counts(
             states,
-            (visits > 0).reshape(shape),
             visits.reshape(shape),
             rewards.reshape(shape),
             at,
@@ -131,7 +111,7 @@ class Tables:
         self.least = float(experience.rewards.min())
 
     def values_of(self, model: SparseGPSarsa, gamma: float | None = None) -> Values | None:
-        return values_of(model, self.candidates, self.split, self.gamma if gamma is None else gamma)
+        return factorised(model, self.candidates, self.split, self.gamma if gamma is None else gamma)
 
     def plan(self, values: Any, row: Array) -> Array:
         """The best action row."""
@@ -141,21 +121,25 @@ class Tables:
         return values.candidates[0 if at is None else int(values.Q[at].argmax())]
 
     def some_starts(self, experience: Experience, rng: np.random.Generator) -> Array:
-        return np.array(self.starts)
+        """Where episodes began, as far as it is known what follows; else anywhere."""
+        counts, starts = self._counts, np.array(self.starts)
+        assert counts is not None
+        known = starts[counts.number(starts) >= 0]
+        return known if len(known) else counts.states
 
     def judge(self, values: Values, starts: Array, model: SparseGPSarsa | None = None) -> Judged:
         """Who acts by some values: exactly what it would return, if the world were as it has been."""
         counts = self._counts
         assert counts is not None
-        S, A = counts.tried.shape
+        S, A = counts.visits.shape
         X = np.zeros((S, self.split + self.candidates.shape[1]))
         X[:, : self.split] = counts.states
         chosen = np.arange(S) * A + values(X).argmax(axis=1)
-        tried, rewards = counts.tried.ravel()[chosen], counts.rewards.ravel()[chosen]
+        tried, rewards = counts.visits.ravel()[chosen] > 0, counts.rewards.ravel()[chosen]
         V, stray = np.zeros(S), np.zeros(S)
         for step in range(self.steps):
             known = rewards + counts.after(V).ravel()[chosen]
-            V = np.where(tried, known, worst(self.least, step + 1))
+            V = np.where(tried, known, self.worst(step + 1))
             stray = np.where(tried, counts.after(stray).ravel()[chosen], 1.0)
         at = counts.number(starts)
         return Judged(values, V[at], counts.states, bool((stray[at] > 0.0).any()), len(starts), model)
@@ -179,7 +163,7 @@ class Tables:
         """Every input seen, and one never tried at worst, with what it is worth to who acts best."""
         counts = self._counts
         assert counts is not None
-        untried = worst(self.least, int(REACH / max(1.0 - gamma, 1e-3)))
+        untried = self.worst(int(REACH / max(1.0 - gamma, 1e-3)))
         Q = self._iterated(gamma, np.where(counts.tried, counts.rewards, untried), counts.tried)
         X = np.hstack(
             [np.repeat(counts.states, len(self.candidates), axis=0), np.tile(self.candidates, (len(Q), 1))]
