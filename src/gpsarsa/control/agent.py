@@ -56,7 +56,7 @@ IDLE = 4.0  # and so much longer while nothing can be gained
 FRUITFUL = 0.02  # growth of a column's range by which exploring has found something
 HOPEFUL, SHARE = 400, 0.1  # steps, or a share of all, that it goes on without finding any more
 CURIOSITY = 0.1  # the unit of its rewards, which are 0 and 1
-FOLLOW = 50  # steps before what was found is learnt from; thrice as many if nothing was
+FOLLOW, FOLLOW_SHARE = 50, 0.03  # steps, or a share, before what was found is learnt from; thrice if nothing
 LATE = 4.0  # slow steps wait for an episode's end, unless they are late by this factor
 NOVEL = 0.01  # an input that leaves more of its variance unexplained becomes a pseudo-input at once
 ROOM = 1.25  # for those, beyond the budget, until pseudo-inputs are placed anew
@@ -583,6 +583,8 @@ class SarsaAgent:
             old = imagination.judge(values, starts, holder.model)
             known.append(old)
             holder.lost = old.lost
+            if (anew := imagination.values_of(holder.model, holder.gamma)) is not None:
+                known.append(imagination.judge(anew, starts, holder.model.copy()))
 
         def tuned(rows: Transitions, gamma: float) -> SparseGPSarsa:
             if self._own_kernel:
@@ -623,13 +625,14 @@ class SarsaAgent:
 
     def _until_followed(self) -> int:
         """Steps after which to learn from what exploring found, or that it found nothing."""
-        return FOLLOW if self.imagination is not None and self.imagination.outgrown else 3 * FOLLOW
+        wait = max(FOLLOW, int(FOLLOW_SHARE * self.num_timesteps))
+        return wait if self.imagination is not None and self.imagination.outgrown else 3 * wait
 
     def _follow(self) -> None:
         """More of the world is known than when it was learnt: go on from there."""
         imagination = self.imagination
         assert imagination is not None
-        imagination.learn(self.experience, self.rng)
+        imagination.learn(self.experience, self.rng, search=False)
         self._explore(imagination)
 
     def _driven(self, model: SparseGPSarsa) -> Timescales:

@@ -125,20 +125,24 @@ class Regression:
         kernel_matrix(*self.kernel.table(X.shape[1]), Zt, len(self.weights), np.ascontiguousarray(X), rows)
         return product(rows, self.weights)
 
-    def learn(self, X: Array, y: Array, bounds: dict[str, Any], rng: np.random.Generator) -> None:
-        """From inputs and their outcomes; nothing is done where these are predicted well already."""
+    def learn(
+        self, X: Array, y: Array, bounds: dict[str, Any], rng: np.random.Generator, search: bool
+    ) -> None:
+        """From inputs and their outcomes; nothing is done where these are predicted well already. Without
+        `search` the hyperparameters stay, once there are some."""
         distance = np.abs(y - self(X)) / self.scale
         if self.known and np.mean(distance > FINE) <= self.outliers + 0.01:
             return
         keep = ~_far(distance) if self.known else np.ones(len(y), dtype=np.bool_)
-        self.known = True
+        search, self.known = search or not self.known, True
         for _ in range(PASSES):
             self.offset, self.scale = float(np.mean(y[keep])), float(np.std(y[keep]))
             if not self.scale > 1e-12 * abs(self.offset):  # constant
                 self.scale, self.Z, self.weights = 1.0, self.Z[:0], self.weights[:0]
                 return
             standard = (y - self.offset) / self.scale
-            self.search(X[keep], standard[keep], bounds, rng)
+            if search:
+                self.search(X[keep], standard[keep], bounds, rng)
             self.fit(X[keep], standard[keep], rng)
             again = ~_far(np.abs(standard - self._standard(X)))
             if (again == keep).all():
@@ -204,8 +208,8 @@ class Dynamics:
         self.growth = 1.0  # of what is known, when it was last learnt: the largest share of a column's range
         self._world: World | None = None
 
-    def learn(self, experience: Experience, rng: np.random.Generator) -> None:
-        """From all that is stored."""
+    def learn(self, experience: Experience, rng: np.random.Generator, search: bool = True) -> None:
+        """From all that is stored; without `search` with the hyperparameters there are."""
         split = self.split
         X, ended = np.ascontiguousarray(experience.inputs), experience.discounts == 0.0
         following, rewards = experience.following[:, :split], experience.rewards
@@ -229,13 +233,13 @@ class Dynamics:
             self.regressions[split].kernel = self._end_kernel(width)[0]
             self.regressions[split].noise = MOST_END_NOISE
         for j in range(split):
-            self.regressions[j].learn(X[free], following[free, j] - X[free, j], bounds, rng)
+            self.regressions[j].learn(X[free], following[free, j] - X[free, j], bounds, rng, search)
         end, reward, last = self.regressions[split:]
         if ended.any():
-            self._learn_ends(end, following, ended, width, rng)
-            last.learn(X[ended], rewards[ended], bounds, rng)
+            self._learn_ends(end, following, ended, width, rng, search)
+            last.learn(X[ended], rewards[ended], bounds, rng, search)
         if not ended.all():
-            reward.learn(X[~ended], rewards[~ended], bounds, rng)
+            reward.learn(X[~ended], rewards[~ended], bounds, rng, search)
         self._world = None
 
     def _kernel(self, width: Array) -> tuple[Kernel, dict[str, Any]]:
@@ -275,6 +279,7 @@ class Dynamics:
         ended: NDArray[np.bool_],
         width: Array,
         rng: np.random.Generator,
+        search: bool,
     ) -> None:
         """From observations that ended an episode, those next to them, and some others."""
         last, others = following[ended], following[~ended]
@@ -287,8 +292,8 @@ class Dynamics:
         target = np.concatenate([np.ones(len(last)), np.zeros(len(rows))])
         if end.known and ((end(states) > 0.5) == (target > 0.5)).all():
             return
-        end.known = True
-        if len(last) >= 3:
+        search, end.known = search or not end.known, True
+        if search and len(last) >= 3:
             end.search(states, target, self._end_kernel(width)[1], rng)
         end.fit(states, target, rng, END_PSEUDO_INPUTS)
 

@@ -38,7 +38,7 @@ from gpsarsa.transitions import Transitions
 __all__ = ["Episodes", "Imagination", "Judged", "Values", "values_of"]
 
 STARTS, KEPT = 10, 200  # start states of imagined episodes, and of those seen
-DREAMS = 8  # posteriors made from imagined transitions, each time
+DREAMS, CURIOUS_DREAMS = 8, 3  # posteriors made from imagined transitions, each time
 NEAR, FAR = 3, 10  # steps of imagined transitions, in every other dream
 STATES, REAL = 300, 1_500  # states from which transitions are imagined; real ones that join the far ones
 PLACE_FROM = 1_000  # inputs among which pseudo-inputs are chosen
@@ -76,6 +76,7 @@ class Values(NamedTuple):
     prior_mean: float
     gamma: float
     curious: bool = False  # rewarded not by the environment, but for leaving what is known
+    world: World | None = None  # in which it looks ahead; None: the one known best
 
     def __call__(self, X: Array) -> Array:
         """Q of each row's observation (a row) with each candidate (a column)."""
@@ -89,7 +90,12 @@ class Values(NamedTuple):
 
 
 def values_of(
-    model: SparseGPSarsa, candidates: Array, split: int, gamma: float, curious: bool = False
+    model: SparseGPSarsa,
+    candidates: Array,
+    split: int,
+    gamma: float,
+    curious: bool = False,
+    world: World | None = None,
 ) -> Values | None:
     """None where the kernel is not a product of one over observations and one over actions."""
     basis, d = model._basis, split + candidates.shape[1]
@@ -104,7 +110,7 @@ def values_of(
         kernel_matrix(*action.table(d), basis.Zt, basis.size, full, weights)
     weights *= basis.unwhiten(model._belief.mean)
     Zt = np.ascontiguousarray(basis.Z.T)
-    return Values(*state.table(d), Zt, weights, candidates, float(model.prior_mean), gamma, curious)
+    return Values(*state.table(d), Zt, weights, candidates, float(model.prior_mean), gamma, curious, world)
 
 
 @dataclass
@@ -192,9 +198,9 @@ class Imagination(Episodes):
     def world(self) -> World:
         return self.dynamics.world
 
-    def learn(self, experience: Experience, rng: np.random.Generator) -> None:
-        """What the world does."""
-        self.dynamics.learn(experience, rng)
+    def learn(self, experience: Experience, rng: np.random.Generator, search: bool = True) -> None:
+        """What the world does; without `search` with the hyperparameters there are."""
+        self.dynamics.learn(experience, rng, search)
         self.outgrown = False
         self.least = float(experience.rewards.min())
 
@@ -206,14 +212,15 @@ class Imagination(Episodes):
     def _look_ahead(self, values: Values, states: Array) -> tuple[Array, Array, Array, NDArray[np.int8]]:
         """r̂ + γ max Q(ŝ′, ·) for every state and candidate; and ŝ′, r̂ and what becomes of the episode."""
         shape = len(states), len(values.candidates)
-        ahead, rewards, fate = self._outcomes(values, self._pairs(states, values.candidates))
+        world = self.world if values.world is None else values.world
+        ahead, rewards, fate = self._outcomes(values, self._pairs(states, values.candidates), world)
         later = np.where(fate == ENDED, 0.0, values(ahead).max(axis=1))
         scores = rewards + values.gamma * later
         return scores.reshape(shape), ahead, rewards, fate
 
-    def _outcomes(self, values: Values, X: Array) -> tuple[Array, Array, NDArray[np.int8]]:
+    def _outcomes(self, values: Values, X: Array, world: World) -> tuple[Array, Array, NDArray[np.int8]]:
         """What follows inputs, and what that is worth to who acts by some values."""
-        ahead, rewards, fate = self.world.outcomes(X)
+        ahead, rewards, fate = world.outcomes(X)
         if not values.curious:
             return ahead, rewards, fate
         return ahead, (fate == LOST).astype(float), np.where(fate == LOST, np.int8(ENDED), fate)
@@ -232,7 +239,12 @@ class Imagination(Episodes):
         for step in range(steps):
             visited.append(states)
             scores, ahead, rewards, fate = self._look_ahead(values, states)
-            chosen = np.arange(len(states)) * len(values.candidates) + scores.argmax(axis=1)
+            best = scores.argmax(axis=1)
+            chosen = np.arange(len(states)) * len(values.candidates) + best
+            if values.world is not None and values.world is not self.world:  # it is mistaken
+                X = np.hstack([states, values.candidates[best]])
+                ahead, rewards, fate = self._outcomes(values, X, self.world)
+                chosen = np.arange(len(states))
             returns[alive] += weight * rewards[chosen]
             weight *= values.gamma if values.curious else 1.0
             strays = alive[fate[chosen] == LOST]
@@ -249,14 +261,15 @@ class Imagination(Episodes):
     ) -> Values | None:
         """None where the kernel is not a product of one over observations and one over actions."""
         gamma = self.gamma if gamma is None else gamma
-        return values_of(model, self.candidates, self.split, gamma, curious)
+        world = None if curious else self.world
+        return values_of(model, self.candidates, self.split, gamma, curious, world)
 
     def _rows_ahead(self, values: Values, X: Array, how: Sight) -> tuple[Array, Array, Array]:
         """From each input some steps, the first with its own action, then greedy in Q: discounted rewards,
         the input reached, and γⁿ, or 0 where the episode ended."""
         rewards, weights, at, alive = np.zeros(len(X)), np.ones(len(X)), X.copy(), np.arange(len(X))
         for _ in range(how.steps):
-            ahead, reward, fate = self._outcomes(values, at[alive])
+            ahead, reward, fate = self._outcomes(values, at[alive], self.world)
             rewards[alive] += weights[alive] * reward
             weights[alive] *= np.where(fate == ENDED, 0.0, how.gamma)
             alive, ahead = alive[fate != ENDED], ahead[fate != ENDED]
@@ -286,7 +299,7 @@ class Imagination(Episodes):
         for imagined transitions and a discount."""
         best, last = max(known, key=lambda judged: judged.mean), known[0]
         like = dict[Sight, SparseGPSarsa]()
-        for dream in range(DREAMS):
+        for dream in range(CURIOUS_DREAMS if best.values.curious else DREAMS):
             if self._enough(best, experience):
                 break
             how = self.curiosity if best.values.curious else self.near if dream % 4 in (0, 3) else self.far

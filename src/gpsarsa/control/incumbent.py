@@ -63,6 +63,7 @@ class Incumbent:
     def __init__(self) -> None:
         self.holder: Contender | None = None
         self.challenger: Contender | None = None
+        self.deposed: Contender | None = None  # the holder before this one, if imagination alone replaced it
         self.recent: deque[float] = deque(maxlen=RECENT)
         self.replaced = 0  # how often another took over
         self.imagining = False  # whether contenders come from imagination, not from exploring episodes
@@ -94,6 +95,7 @@ class Incumbent:
             return
         if role == "incumbent" and self.holder is not None and model is self.holder.model:
             self.holder.returns.append(total)
+            self._regret(self.holder)
         elif role == "trial" and self.challenger is not None and model is self.challenger.model:
             self.challenger.returns.append(total)
             self.challenger.steps += length
@@ -123,10 +125,26 @@ class Incumbent:
         if better <= 0.0:
             return
         if better > self._doubt(holder.mean):
-            self.holder, self.challenger = contender, None
-            self.replaced += 1
+            if self.holder.returns:
+                self.deposed = self.holder
+            self._replace(contender)
         elif self.challenger is None:
             self.challenger = contender
+
+    def _replace(self, contender: Contender) -> None:
+        self.holder, self.challenger = contender, None
+        self.replaced += 1
+
+    def _regret(self, holder: Contender) -> None:
+        """Who was replaced comes back where it was clearly better than what replaced it turns out to be."""
+        deposed = self.deposed
+        if deposed is None:
+            return
+        if self.score(deposed) > 2.0 * holder.mean - self.score(holder):
+            self.deposed = None
+            self._replace(deposed)
+        elif len(holder.returns) >= TRIALS:
+            self.deposed = None
 
     def _doubt(self, imagined: float) -> float:
         """By how much more than chance the holder's returns differ from what was imagined."""
@@ -154,9 +172,9 @@ class Incumbent:
         if not holder.returns:
             return
         clearly = n >= 2 and self.score(challenger) > 2.0 * holder.mean - self.score(holder)
-        if clearly or (n >= TRIALS and self.score(challenger) > self.score(holder)):
-            self.holder, self.challenger = challenger, None
-            self.replaced += 1
+        if clearly or (n >= TRIALS and challenger.mean - holder.mean > self.chance(challenger, holder)):
+            self.deposed = None
+            self._replace(challenger)
         elif 2.0 * challenger.mean - self.score(challenger) < holder.mean or self._too_long(
             challenger, so_far
         ):
@@ -170,9 +188,13 @@ class Incumbent:
         """The mean return less one standard error."""
         return contender.mean - self.spread() / math.sqrt(len(contender.returns))
 
+    def chance(self, one: Contender, other: Contender) -> float:
+        """The standard error of the difference of two means."""
+        return self.spread() * math.sqrt(1.0 / len(one.returns) + 1.0 / len(other.returns))
+
     def spread(self) -> float:
         """The standard deviation of a policy's returns, pooled over the contenders."""
-        known = [c for c in (self.holder, self.challenger) if c is not None]
+        known = [c for c in (self.holder, self.challenger, self.deposed) if c is not None]
         freedom = sum(max(len(c.returns) - 1, 0) for c in known)
         prior = float(np.var(self.recent)) if self.recent else 0.0
         return math.sqrt((sum(c.squares for c in known) + prior) / (freedom + 1))
@@ -182,7 +204,7 @@ class Incumbent:
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays: dict[str, Any] = {}
         content: dict[str, Any] = {"recent": list(self.recent), "replaced": self.replaced}
-        for name in ("holder", "challenger"):
+        for name in ("holder", "challenger", "deposed"):
             contender = getattr(self, name)
             if contender is not None:
                 own, model = contender.model._state()
@@ -202,7 +224,7 @@ class Incumbent:
         """`kernel_of` turns a saved description of a kernel into the kernel."""
         self.recent = deque(content["recent"], maxlen=RECENT)
         self.replaced, self.imagining = int(content["replaced"]), bool(content["imagining"])
-        for name in ("holder", "challenger"):
+        for name in ("holder", "challenger", "deposed"):
             contender = None
             if name in content:
                 kept = content[name]

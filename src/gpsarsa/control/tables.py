@@ -84,7 +84,7 @@ class Tables(Episodes):
     def ready(self) -> bool:
         return self._counts is not None
 
-    def learn(self, experience: Experience, rng: np.random.Generator) -> None:
+    def learn(self, experience: Experience, rng: np.random.Generator, search: bool = True) -> None:
         split, A = self.split, len(self.candidates)
         before = 0 if self._counts is None else int(self._counts.tried.sum())
         ended = experience.discounts == 0.0
