@@ -49,7 +49,7 @@ from gpsarsa.transitions import Transitions
 
 __all__ = ["SarsaAgent"]
 
-GROWTH = 1.4  # hyperparameters and pseudo-inputs are chosen anew when the data has grown so much
+GROWTH = 1.25  # hyperparameters and pseudo-inputs are chosen anew when the data has grown so much
 EVERY, AT_LEAST = 0.08, 20  # the policy is improved when the data has grown by that share, and so many steps
 ROUNDS = 3  # of policy iteration, each time
 IDLE = 4.0  # and so much longer while nothing can be gained
@@ -583,6 +583,7 @@ class SarsaAgent:
             old = imagination.judge(values, starts, holder.model)
             known.append(old)
             holder.lost = old.lost
+            imagination.contradicted = bool(holder.returns) and min(holder.returns) < float(experience.rewards.max()) * imagination.steps
             if (anew := imagination.values_of(holder.model, holder.gamma)) is not None:
                 known.append(imagination.judge(anew, starts, holder.model.copy()))
 

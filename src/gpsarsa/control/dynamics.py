@@ -45,7 +45,8 @@ FINE = 1e-3  # a distance, in standard deviations of the outcome, that does not 
 MOST_END_NOISE = 1e-4
 LEAST_END_VARIANCE, MOST_END_VARIANCE = 1e-4, 10.0
 TOUCHED, MOST_TOUCHED = 3, 0.3  # different inputs, and share of all, that led to a column's extreme: a wall
-BEYOND = 0.02  # of a column's range outside which nothing is known
+REACH = True
+NEW, BEYOND = 0.02, 0.1  # of a column's range: so far outside begins what is new, and nothing is known
 ENDED, LOST = 1, 2  # what became of an imagined episode
 NEAR = 200  # rows next to the ended ones, and as many others, by which ends are learnt
 
@@ -63,7 +64,8 @@ class World(NamedTuple):
     offset: Array
     scale: Array
     walls: Array  # two rows: the least and largest value of each column where there is a wall, else ∓∞
-    known: Array  # two rows: observations never left this range
+    known: Array  # two rows: observations never left this range by much
+    brinks: Array  # two rows: beyond them every episode ended, else ∓∞
 
     def outcomes(self, X: Array) -> tuple[Array, Array, NDArray[np.int8]]:
         """After each input: the next observation (the action's columns are 0), the reward, and whether the
@@ -75,7 +77,7 @@ class World(NamedTuple):
 
 @compiled
 def _outcomes(
-    codes, end_codes, values, Zt, sizes, weights, offset, scale, walls, known, X, ahead, rewards, fate
+    codes, end_codes, values, Zt, sizes, weights, offset, scale, walls, known, brinks, X, ahead, rewards, fate
 ):
     columns = walls.shape[1]  # of the observation
     work, pair = np.zeros((3, Zt.shape[2] + 1)), np.zeros((2, X.shape[1]))
@@ -83,7 +85,7 @@ def _outcomes(
     for t in range(X.shape[0]):
         for c in range(X.shape[1]):
             pair[0, c] = X[t, c]
-        lost = False
+        lost = over = False
         for j in range(columns + 3):
             if j == columns + (1 if fate[t] == ENDED else 2):  # the other reward (fate is known by then)
                 continue
@@ -98,8 +100,9 @@ def _outcomes(
                 value = min(max(X[t, j] + total, walls[0, j]), walls[1, j])
                 ahead[t, j] = pair[1, j] = value
                 lost = lost or value < known[0, j] or value > known[1, j]
+                over = over or value < brinks[0, j] or value > brinks[1, j]
             elif j == columns:
-                fate[t] = ENDED if total > 0.5 else LOST if lost else 0
+                fate[t] = ENDED if over or total > 0.5 else LOST if lost else 0
             else:
                 rewards[t] = total
 
@@ -178,6 +181,9 @@ class Regression:
         model.fit(_regression(X[rows], y[rows]))
         self.Z, self.weights = model._basis.Z.copy(), model._basis.unwhiten(model._belief.mean)
 
+    def forget(self) -> None:
+        self.Z, self.weights, self.known = self.Z[:0], self.weights[:0], False
+
     # -- files --------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -204,7 +210,7 @@ class Dynamics:
         self.actions = actions
         self.bounds = np.array([observations.low, observations.high])
         self.regressions: list[Regression] = []  # in the order of `World`
-        self.walls = self.known = np.zeros((2, self.split))
+        self.walls = self.known = self.seen = self.brinks = np.zeros((2, self.split))
         self.growth = 1.0  # of what is known, when it was last learnt: the largest share of a column's range
         self._world: World | None = None
 
@@ -224,9 +230,8 @@ class Dynamics:
         if np.mean(free) < 0.5:  # few values at all
             free[:] = True
         self.walls = np.where(walls, ends, self.bounds)
-        before = self.known
-        self.known = ends + [[-BEYOND], [BEYOND]] * width
-        self.growth = float(np.max(1.0 - np.ptp(before, axis=0) / np.ptp(self.known, axis=0)))
+        before, self.seen = self.seen, ends + [[-NEW], [NEW]] * width
+        self.growth = float(np.max(1.0 - np.ptp(before, axis=0) / np.ptp(self.seen, axis=0)))
         kernel, bounds = self._kernel(width)
         if not self.regressions:
             self.regressions = [Regression(kernel, self.columns) for _ in range(split + 3)]
@@ -235,12 +240,23 @@ class Dynamics:
         for j in range(split):
             self.regressions[j].learn(X[free], following[free, j] - X[free, j], bounds, rng, search)
         end, reward, last = self.regressions[split:]
+        self.brinks, explained = _brinks(following, ended)
+        if (ended & ~explained).any():
+            self._learn_ends(end, following[~explained], ended[~explained], width, rng, search)
+        elif ended.any():
+            end.forget()
         if ended.any():
-            self._learn_ends(end, following, ended, width, rng, search)
             last.learn(X[ended], rewards[ended], bounds, rng, search)
         if not ended.all():
             reward.learn(X[~ended], rewards[~ended], bounds, rng, search)
+        self.known = ends + [[-BEYOND], [BEYOND]] * self._reach(width)
         self._world = None
+
+    def _reach(self, width: Array) -> Array:
+        """How far each column must change to matter: its least lengthscale."""
+        if not REACH: return width
+        regressions = [*self.regressions[: self.split], self.regressions[-2]]
+        return np.min([width * MOST_LENGTHSCALE] + [r.kernel.parts[0].lengthscales for r in regressions if len(r.weights)], axis=0)
 
     def _kernel(self, width: Array) -> tuple[Kernel, dict[str, Any]]:
         """The kernel of an outcome at first, and the bounds of its hyperparameters."""
@@ -313,14 +329,20 @@ class Dynamics:
                 tables[0][0], tables[self.split][0], values, Zt,
                 np.array([len(r.weights) for r in regressions], dtype=np.int64), weights,
                 np.array([r.offset for r in regressions]), np.array([r.scale for r in regressions]),
-                self.walls, self.known,
+                self.walls, self.known, self.brinks,
             )  # fmt: skip
         return self._world
+
+    def new(self, states: Array) -> NDArray[np.bool_]:
+        """Which rows lie outside of what was seen."""
+        low, high = self.seen
+        return ((states < low) | (states > high)).any(axis=1)
 
     # -- files --------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Array], list[Any]]:
-        arrays, content = {"walls": self.walls, "known": self.known}, list[Any]()
+        arrays = {name: getattr(self, name) for name in ("walls", "known", "seen", "brinks")}
+        content = list[Any]()
         for i, regression in enumerate(self.regressions):
             own, described = regression.state()
             arrays |= {f"{i}.{name}": array for name, array in own.items()}
@@ -328,12 +350,29 @@ class Dynamics:
         return arrays, content
 
     def restore(self, arrays: Mapping[str, Array], content: list[Any]) -> None:
-        self.walls, self.known = np.array(arrays["walls"]), np.array(arrays["known"])
+        self.walls, self.known, self.seen, self.brinks = (np.array(arrays[name]) for name in ("walls", "known", "seen", "brinks"))
         self.regressions = [
             Regression.restored({name: arrays[f"{i}.{name}"] for name in ("Z", "weights")}, described)
             for i, described in enumerate(content)
         ]
         self._world = None
+
+
+def _brinks(following: Array, ended: NDArray[np.bool_]) -> tuple[Array, NDArray[np.bool_]]:
+    """The range of each column in which episodes went on, where enough ended beyond it, else ∓∞; and which
+    rows lie beyond."""
+    brinks = np.tile([[-np.inf], [np.inf]], following.shape[1])
+    explained = np.zeros(len(ended), dtype=np.bool_)
+    if ended.any() and not ended.all():
+        going = following[~ended]
+        for side, (limits, beyond) in enumerate(
+            [(going.min(axis=0), np.less), (going.max(axis=0), np.greater)]
+        ):
+            over = beyond(following, limits)
+            enough = over.sum(axis=0) >= TOUCHED
+            brinks[side, enough] = limits[enough]
+            explained |= over[:, enough].any(axis=1)
+    return brinks, explained
 
 
 def _far(distance: Array) -> NDArray[np.bool_]:

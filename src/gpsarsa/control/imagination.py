@@ -38,9 +38,12 @@ from gpsarsa.transitions import Transitions
 __all__ = ["Episodes", "Imagination", "Judged", "Values", "values_of"]
 
 STARTS, KEPT = 10, 200  # start states of imagined episodes, and of those seen
+SOON_LOST = 33
+LEAVES = 10  # of the tree of actions that is looked ahead
+ORDER = 0, 1, 0, 2
 DREAMS, CURIOUS_DREAMS = 8, 3  # posteriors made from imagined transitions, each time
-NEAR, FAR = 3, 10  # steps of imagined transitions, in every other dream
-STATES, REAL = 300, 1_500  # states from which transitions are imagined; real ones that join the far ones
+NEAR, FAR = 2, 10  # steps of imagined transitions, in every other dream
+ROWS, REAL = 2_000, 1_500  # transitions that are imagined; real ones that join the far ones
 PLACE_FROM = 1_000  # inputs among which pseudo-inputs are chosen
 GRID, SPREAD, FEW = 11, 32, 7  # continuous actions: on a line, in more dimensions, in imagined transitions
 PATIENCE, SOON = 3.0, 300  # curiosity's discount reaches so much farther; the steps it has
@@ -165,12 +168,14 @@ class Imagination(Episodes):
         super().__init__(gamma)
         self.budget = budget
         self.split, self.columns = observations.columns, observations.columns + actions.columns
-        self.near, self.far = Sight(NEAR, gamma), Sight(FAR, gamma, REAL)
-        self.curiosity = Sight(FAR, 1.0 - (1.0 - gamma) / PATIENCE)
+        patient = 1.0 - (1.0 - gamma) / PATIENCE
+        self.sights = Sight(NEAR, gamma), Sight(FAR, gamma, REAL), Sight(FAR, patient, REAL)
+        self.curiosity = Sight(FAR, patient)
         self.dynamics = Dynamics(observations, actions)
         self.candidates = self._some(actions, GRID, SPREAD)
         self.tried = self._some(actions, FEW, FEW)
-        self.outgrown = False
+        self.depth = max(1, int(np.log(LEAVES) / np.log(max(len(self.candidates), 2))))
+        self.outgrown = self.contradicted = False
         self.explorer: Values | None = None  # by which to leave what is known
 
     @staticmethod
@@ -210,20 +215,34 @@ class Imagination(Episodes):
         return values.candidates[int(scores[0].argmax())]
 
     def _look_ahead(self, values: Values, states: Array) -> tuple[Array, Array, Array, NDArray[np.int8]]:
-        """r̂ + γ max Q(ŝ′, ·) for every state and candidate; and ŝ′, r̂ and what becomes of the episode."""
-        shape = len(states), len(values.candidates)
-        world = self.world if values.world is None else values.world
-        ahead, rewards, fate = self._outcomes(values, self._pairs(states, values.candidates), world)
-        later = np.where(fate == ENDED, 0.0, values(ahead).max(axis=1))
-        scores = rewards + values.gamma * later
-        return scores.reshape(shape), ahead, rewards, fate
+        """What every candidate is worth in every state, some steps ahead: r̂ + γ max (r̂′ + … + γ max Q); and
+        ŝ′, r̂ and what becomes of the episode after the first of them."""
+        world, A = self.world if values.world is None else values.world, len(values.candidates)
+        steps, at = [], states
+        for _ in range(1 if values.curious else self.depth):
+            steps.append(self._outcomes(values, self._pairs(at, values.candidates), world))
+            at = steps[-1][0][:, : self.split]
+        V, scores = values(steps[-1][0]).max(axis=1), np.empty(0)
+        for ahead, rewards, fate in reversed(steps):
+            lost = np.flatnonzero(fate == LOST)
+            if len(lost):  # nothing is known of what follows
+                V[lost] = values(ahead[lost]).max(axis=1)
+            V[fate == ENDED] = 0.0
+            scores = (rewards + values.gamma * V).reshape(-1, A)
+            V = scores.max(axis=1)
+        return scores, *steps[0]
+
+    def _lost(self, gamma: float) -> float:
+        """What a state is worth of which nothing is known: the worst."""
+        return min(0.0, self.least / max(1.0 - gamma, 1e-3))
 
     def _outcomes(self, values: Values, X: Array, world: World) -> tuple[Array, Array, NDArray[np.int8]]:
         """What follows inputs, and what that is worth to who acts by some values."""
         ahead, rewards, fate = world.outcomes(X)
         if not values.curious:
             return ahead, rewards, fate
-        return ahead, (fate == LOST).astype(float), np.where(fate == LOST, np.int8(ENDED), fate)
+        new = (fate != ENDED) & self.dynamics.new(ahead[:, : self.split])
+        return ahead, new.astype(float), np.where(new, np.int8(ENDED), fate)
 
     def _pairs(self, states: Array, actions: Array) -> Array:
         """Every state with every action."""
@@ -248,7 +267,7 @@ class Imagination(Episodes):
             returns[alive] += weight * rewards[chosen]
             weight *= values.gamma if values.curious else 1.0
             strays = alive[fate[chosen] == LOST]
-            returns[strays] += self.worst(steps - step - 1)
+            returns[strays] += self.worst(min(steps - step - 1, SOON_LOST))
             lost = lost or bool((strays < self._starts).any())
             going = fate[chosen] == 0
             states, alive = ahead[chosen[going], : self.split], alive[going]
@@ -270,16 +289,14 @@ class Imagination(Episodes):
         rewards, weights, at, alive = np.zeros(len(X)), np.ones(len(X)), X.copy(), np.arange(len(X))
         for _ in range(how.steps):
             ahead, reward, fate = self._outcomes(values, at[alive], self.world)
-            rewards[alive] += weights[alive] * reward
-            weights[alive] *= np.where(fate == ENDED, 0.0, how.gamma)
-            alive, ahead = alive[fate != ENDED], ahead[fate != ENDED]
+            lost = np.where(fate == LOST, how.gamma * self._lost(how.gamma), 0.0)
+            rewards[alive] += weights[alive] * (reward + lost)
+            weights[alive] *= np.where(fate == 0, how.gamma, 0.0)
+            alive, ahead = alive[fate == 0], ahead[fate == 0]
             if len(alive) == 0:
                 break
             ahead[:, self.split :] = values.greedy(ahead)
             at[alive] = ahead
-            alive = alive[fate[fate != ENDED] == 0]  # who is lost stays where that happened
-            if len(alive) == 0:
-                break
         return rewards, np.where(weights[:, None] > 0.0, at, X), weights
 
     def some_starts(self, experience: Experience, rng: np.random.Generator) -> Array:
@@ -302,7 +319,7 @@ class Imagination(Episodes):
         for dream in range(CURIOUS_DREAMS if best.values.curious else DREAMS):
             if self._enough(best, experience):
                 break
-            how = self.curiosity if best.values.curious else self.near if dream % 4 in (0, 3) else self.far
+            how = self.curiosity if best.values.curious else self.sights[ORDER[dream % len(ORDER)]]
             rows = self._dreamt(best if dream % 2 == 0 else last, experience, how, rng)
             if how not in like:
                 like[how] = tune(rows, how.gamma)
@@ -319,8 +336,7 @@ class Imagination(Episodes):
     def seen(self, row: Array) -> None:
         """An observation; `outgrown` says that more is known by now than when the world was learnt."""
         if self.explorer is not None and not self.outgrown:
-            known = self.dynamics.known
-            self.outgrown = bool(((row < known[0]) | (row > known[1])).any())
+            self.outgrown = bool(self.dynamics.new(row[None])[0])
 
     def explore(self, prior: SparseGPSarsa, experience: Experience, tune: Tuning, rng: Any) -> None:
         """Find how to leave what is known soonest."""
@@ -340,6 +356,8 @@ class Imagination(Episodes):
         if judged.values.curious:
             return judged.mean > SOON_ENOUGH
         most = float(experience.rewards.max()) * self.steps
+        if self.contradicted:
+            return False
         return most > 0.0 and float(judged.returns[: judged.starts].min()) >= most - 1e-9 * abs(most)
 
     def _dreamt(
@@ -347,7 +365,7 @@ class Imagination(Episodes):
     ) -> Transitions:
         """Transitions that are imagined, with every action and then a policy's, from states on its way and
         states that were visited."""
-        half = STATES // 2
+        half = ROWS // len(self.tried) // 2
         way = source.visited[rng.permutation(len(source.visited))[:half]]
         states = np.concatenate([way, experience.inputs[experience.sample(half, rng)][:, : self.split]])
         X = self._pairs(states, self.tried)
@@ -358,7 +376,8 @@ class Imagination(Episodes):
         ahead[going, self.split :] = source.values.greedy(ahead[going])
         return Transitions._trusted(
             np.concatenate([X, real.inputs]), np.concatenate([rewards, real.rewards]),
-            np.concatenate([following, ahead]), np.concatenate([discounts, real.discounts]),
+            np.concatenate([following, ahead]),
+            np.concatenate([discounts, np.where(real.discounts > 0.0, how.gamma, 0.0)]),
             np.ones(len(X) + len(real), dtype=np.bool_),
         )  # fmt: skip
 
