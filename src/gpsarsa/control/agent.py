@@ -34,6 +34,7 @@ from gpsarsa.checkpoint import CheckpointError
 from gpsarsa.control import environments, policies
 from gpsarsa.control.callbacks import as_callback
 from gpsarsa.control.critic import Critic
+from gpsarsa.control.dynamics import World
 from gpsarsa.control.environments import Course, Happening
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.imagination import Imagination, Values
@@ -282,7 +283,8 @@ class SarsaAgent:
         if imagination is None or not imagination.ready:
             return None
         if contender.values is None:
-            contender.values = imagination.values_of(contender.model, contender.gamma)
+            values = imagination.values_of(contender.model, contender.gamma)
+            contender.values = None if values is None else values._replace(world=contender.world)
         return contender.values
 
     # -- learning -----------------------------------------------------------------------------
@@ -514,11 +516,13 @@ class SarsaAgent:
 
     def _unbeatable(self) -> bool:
         """Whether the incumbent always earns the largest reward for the longest time there is."""
+        return self.incumbent.unbeatable(self._most())
+
+    def _most(self) -> float:
+        """No return is larger: the largest reward, where that is something, for the longest time there is."""
         imagination, rewards = self.imagination, self.experience.rewards
-        if imagination is None or not len(rewards):
-            return False
-        most = float(rewards.max())
-        return most > 0.0 and self.incumbent.unbeatable(most * imagination.steps)
+        most = float(rewards.max()) if len(rewards) else 0.0
+        return np.inf if imagination is None or most <= 0.0 else most * imagination.steps
 
     def _attempt(self, step: Callable[[], None]) -> None:
         """A slow step that numerical trouble cannot spoil: the learner stays as it was.
@@ -583,7 +587,6 @@ class SarsaAgent:
             old = imagination.judge(values, starts, holder.model)
             known.append(old)
             holder.lost = old.lost
-            imagination.contradicted = bool(holder.returns) and min(holder.returns) < float(experience.rewards.max()) * imagination.steps
             if (anew := imagination.values_of(holder.model, holder.gamma)) is not None:
                 known.append(imagination.judge(anew, starts, holder.model.copy()))
 
@@ -593,7 +596,8 @@ class SarsaAgent:
             return replace(self.critic, gamma=gamma).tuned(newest, rows, experience, self.rng)
 
         self._explore(imagination)
-        best = imagination.better(known, starts, experience, tuned, self.rng)
+        doubted = holder is not None and min(holder.returns, default=np.inf) < self._most()
+        best = imagination.better(known, starts, experience, tuned, self.rng, doubted)
         if best is not old:
             confirmed = old
             if old is not None:  # from other starts than those by which it was chosen
@@ -762,7 +766,10 @@ class SarsaAgent:
         if self.imagination is not None:
             self.imagination.restore(parts["imagination"], kept["imagination"])
         self.incumbent.restore(
-            parts["incumbent"], kept["incumbent"], lambda described: saved_kernel(described, kernel)
+            parts["incumbent"],
+            kept["incumbent"],
+            lambda described: saved_kernel(described, kernel),
+            lambda world: World(**world),
         )
         return self
 

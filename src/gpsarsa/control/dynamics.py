@@ -2,7 +2,9 @@
 
     s′ = s + f(s, a)                     one regression for each column of the observation
     r  = g(s, a)                         one while the episode goes on, one for its last reward
-    the episode ends where h(s′) > ½     a regression on 0 (it went on) and 1 (it ended)
+    the episode ends                     beyond every value of a column at which one ever went on, where
+                                         some ended; elsewhere where h(s′) > ½, a regression on 0 (it
+                                         went on) and 1 (it ended)
 
 Each is a sparse Gaussian process (SparseGPSarsa with γ = 0) whose hyperparameters are learnt by the
 evidence. Physics is smooth but for walls and contacts, whose few rows would blur everything else: rows
@@ -45,9 +47,10 @@ FINE = 1e-3  # a distance, in standard deviations of the outcome, that does not 
 MOST_END_NOISE = 1e-4
 LEAST_END_VARIANCE, MOST_END_VARIANCE = 1e-4, 10.0
 TOUCHED, MOST_TOUCHED = 3, 0.3  # different inputs, and share of all, that led to a column's extreme: a wall
-REACH = True
-NEW, BEYOND = 0.02, 0.1  # of a column's range: so far outside begins what is new, and nothing is known
+FELL = 3  # episodes that ended beyond where any went on: a brink
+NEW, BEYOND = 0.02, 0.1  # so far outside, of a column's range, begins what is new; of its reach, what is lost
 ENDED, LOST = 1, 2  # what became of an imagined episode
+RANGES = "walls", "known", "seen", "brinks"
 NEAR = 200  # rows next to the ended ones, and as many others, by which ends are learnt
 
 
@@ -129,7 +132,7 @@ class Regression:
         return product(rows, self.weights)
 
     def learn(
-        self, X: Array, y: Array, bounds: dict[str, Any], rng: np.random.Generator, search: bool
+        self, X: Array, y: Array, bounds: dict[str, Any], rng: np.random.Generator, search: bool = True
     ) -> None:
         """From inputs and their outcomes; nothing is done where these are predicted well already. Without
         `search` the hyperparameters stay, once there are some."""
@@ -253,10 +256,10 @@ class Dynamics:
         self._world = None
 
     def _reach(self, width: Array) -> Array:
-        """How far each column must change to matter: its least lengthscale."""
-        if not REACH: return width
-        regressions = [*self.regressions[: self.split], self.regressions[-2]]
-        return np.min([width * MOST_LENGTHSCALE] + [r.kernel.parts[0].lengthscales for r in regressions if len(r.weights)], axis=0)
+        """How much of each column matters: its least lengthscale."""
+        used = [r for r in [*self.regressions[: self.split], self.regressions[-2]] if len(r.weights)]
+        lengthscales = [r.kernel.parameters["0.lengthscales"] for r in used]
+        return np.min([MOST_LENGTHSCALE * width, *lengthscales], axis=0)
 
     def _kernel(self, width: Array) -> tuple[Kernel, dict[str, Any]]:
         """The kernel of an outcome at first, and the bounds of its hyperparameters."""
@@ -341,7 +344,7 @@ class Dynamics:
     # -- files --------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Array], list[Any]]:
-        arrays = {name: getattr(self, name) for name in ("walls", "known", "seen", "brinks")}
+        arrays = {name: getattr(self, name) for name in RANGES}
         content = list[Any]()
         for i, regression in enumerate(self.regressions):
             own, described = regression.state()
@@ -350,7 +353,8 @@ class Dynamics:
         return arrays, content
 
     def restore(self, arrays: Mapping[str, Array], content: list[Any]) -> None:
-        self.walls, self.known, self.seen, self.brinks = (np.array(arrays[name]) for name in ("walls", "known", "seen", "brinks"))
+        for name in RANGES:
+            setattr(self, name, np.array(arrays[name]))
         self.regressions = [
             Regression.restored({name: arrays[f"{i}.{name}"] for name in ("Z", "weights")}, described)
             for i, described in enumerate(content)
@@ -365,12 +369,10 @@ def _brinks(following: Array, ended: NDArray[np.bool_]) -> tuple[Array, NDArray[
     explained = np.zeros(len(ended), dtype=np.bool_)
     if ended.any() and not ended.all():
         going = following[~ended]
-        for side, (limits, beyond) in enumerate(
-            [(going.min(axis=0), np.less), (going.max(axis=0), np.greater)]
-        ):
-            over = beyond(following, limits)
-            enough = over.sum(axis=0) >= TOUCHED
-            brinks[side, enough] = limits[enough]
+        limits = np.array([going.min(axis=0), going.max(axis=0)])
+        for side, over in enumerate([following < limits[0], following > limits[1]]):
+            enough = over.sum(axis=0) >= FELL
+            brinks[side, enough] = limits[side, enough]
             explained |= over[:, enough].any(axis=1)
     return brinks, explained
 

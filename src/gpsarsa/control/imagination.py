@@ -38,9 +38,8 @@ from gpsarsa.transitions import Transitions
 __all__ = ["Episodes", "Imagination", "Judged", "Values", "values_of"]
 
 STARTS, KEPT = 10, 200  # start states of imagined episodes, and of those seen
-SOON_LOST = 33
-LEAVES = 10  # of the tree of actions that is looked ahead
-ORDER = 0, 1, 0, 2
+LEAVES = 8  # at most, of the tree of actions by which it looks ahead
+ORDER = 0, 1, 0, 2  # of the three ways to dream
 DREAMS, CURIOUS_DREAMS = 8, 3  # posteriors made from imagined transitions, each time
 NEAR, FAR = 2, 10  # steps of imagined transitions, in every other dream
 ROWS, REAL = 2_000, 1_500  # transitions that are imagined; real ones that join the far ones
@@ -175,7 +174,7 @@ class Imagination(Episodes):
         self.candidates = self._some(actions, GRID, SPREAD)
         self.tried = self._some(actions, FEW, FEW)
         self.depth = max(1, int(np.log(LEAVES) / np.log(max(len(self.candidates), 2))))
-        self.outgrown = self.contradicted = False
+        self.outgrown = False
         self.explorer: Values | None = None  # by which to leave what is known
 
     @staticmethod
@@ -233,7 +232,7 @@ class Imagination(Episodes):
         return scores, *steps[0]
 
     def _lost(self, gamma: float) -> float:
-        """What a state is worth of which nothing is known: the worst."""
+        """What a state is worth of which nothing is known: the worst, as far as a discount reaches."""
         return min(0.0, self.least / max(1.0 - gamma, 1e-3))
 
     def _outcomes(self, values: Values, X: Array, world: World) -> tuple[Array, Array, NDArray[np.int8]]:
@@ -267,7 +266,7 @@ class Imagination(Episodes):
             returns[alive] += weight * rewards[chosen]
             weight *= values.gamma if values.curious else 1.0
             strays = alive[fate[chosen] == LOST]
-            returns[strays] += self.worst(min(steps - step - 1, SOON_LOST))
+            returns[strays] += max(self.worst(steps - step - 1), self._lost(self.gamma))
             lost = lost or bool((strays < self._starts).any())
             going = fate[chosen] == 0
             states, alive = ahead[chosen[going], : self.split], alive[going]
@@ -310,14 +309,21 @@ class Imagination(Episodes):
         return experience.inputs[-5 * STARTS :: 5, : self.split]
 
     def better(
-        self, known: list[Judged], starts: Array, experience: Experience, tune: Tuning, rng: Any
+        self,
+        known: list[Judged],
+        starts: Array,
+        experience: Experience,
+        tune: Tuning,
+        rng: Any,
+        doubted: bool = False,
     ) -> Judged:
         """The best of those known and of some that are dreamt; `tune` makes a model, without pseudo-inputs,
-        for imagined transitions and a discount."""
+        for imagined transitions and a discount. Unless it is `doubted`, none is dreamt where no policy can
+        be better than the best."""
         best, last = max(known, key=lambda judged: judged.mean), known[0]
         like = dict[Sight, SparseGPSarsa]()
         for dream in range(CURIOUS_DREAMS if best.values.curious else DREAMS):
-            if self._enough(best, experience):
+            if not doubted and self._enough(best, experience):
                 break
             how = self.curiosity if best.values.curious else self.sights[ORDER[dream % len(ORDER)]]
             rows = self._dreamt(best if dream % 2 == 0 else last, experience, how, rng)
@@ -356,8 +362,6 @@ class Imagination(Episodes):
         if judged.values.curious:
             return judged.mean > SOON_ENOUGH
         most = float(experience.rewards.max()) * self.steps
-        if self.contradicted:
-            return False
         return most > 0.0 and float(judged.returns[: judged.starts].min()) >= most - 1e-9 * abs(most)
 
     def _dreamt(

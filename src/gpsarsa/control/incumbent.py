@@ -6,10 +6,11 @@ imagined, challengers come from there, and one that is imagined to be better by 
 first showing; where it is no worse than what the incumbent does on average, the posterior becomes the
 challenger. A challenger is tried in episodes of training, in turn with an incumbent that has fewer. It takes
 over after two episodes where it is clearly better (one standard error below its mean is above one standard
-error over the incumbent's mean), after some more where its mean less one standard error is above the
-incumbent's. It is dropped once its mean plus one standard error is below the incumbent's mean, or if the
+error over the incumbent's mean), after some more where the difference of the means is more than its standard
+error. It is dropped once its mean plus one standard error is below the incumbent's mean, or if the
 trials decide nothing. The incumbent acts every `RERUN`-th episode (every `RERUN_IMAGINED`-th where it was
-imagined, at once where it goes where nobody has been), so that a lucky one is found out.
+imagined, at once where it goes where nobody has been), so that a lucky one is found out: whoever imagination
+alone has replaced comes back where the new one turns out to be clearly worse.
 Trials and reruns are training episodes like any other: what they see is learnt from.
 """
 
@@ -45,6 +46,7 @@ class Contender:
     values: Any = None  # how it acts where the world is known, see `imagination`
     lost: bool = True  # whether, as far as is imagined, it goes where nobody has been
     gamma: float | None = None  # the discount of these, where it is not the agent's
+    world: Any = None  # in which these look ahead: it stays what it was when the contender was judged
 
     @property
     def mean(self) -> float:
@@ -116,7 +118,10 @@ class Incumbent:
         the holder; where it is better, but not by so much, it is tried.
         """
         self.imagining = True
-        contender = Contender(judged.model, values=judged.values, lost=judged.lost, gamma=judged.values.gamma)
+        values = judged.values
+        contender = Contender(
+            judged.model, values=values, lost=judged.lost, gamma=values.gamma, world=values.world
+        )
         if self.holder is None or holder is None:
             self.holder, self.challenger = contender, None
             return
@@ -217,23 +222,36 @@ class Incumbent:
                     "gamma": contender.gamma,
                     "lost": contender.lost,
                 }
+                if contender.world is not None:
+                    world = contender.world._asdict()
+                    arrays |= {f"{name}.world.{key}": value for key, value in world.items()}
         content["imagining"] = self.imagining
         return arrays, content
 
-    def restore(self, arrays: Mapping[str, Any], content: Mapping[str, Any], kernel_of: Any) -> None:
-        """`kernel_of` turns a saved description of a kernel into the kernel."""
+    def restore(
+        self, arrays: Mapping[str, Any], content: Mapping[str, Any], kernel_of: Any, world_of: Any
+    ) -> None:
+        """`kernel_of` turns a saved description of a kernel into the kernel, `world_of` the arrays of a world
+        into the world."""
         self.recent = deque(content["recent"], maxlen=RECENT)
         self.replaced, self.imagining = int(content["replaced"]), bool(content["imagining"])
         for name in ("holder", "challenger", "deposed"):
             contender = None
             if name in content:
-                kept = content[name]
-                own = {
-                    key.split(".", 1)[1]: value for key, value in arrays.items() if key.startswith(f"{name}.")
-                }
+                kept, own = content[name], _below(arrays, name)
                 model = SparseGPSarsa._from_state(kernel_of(kept["kernel"]), own, kept["model"])
-                returns = deque(kept["returns"], maxlen=WINDOW)
+                world = _below(own, "world")
                 contender = Contender(
-                    model, returns, int(kept["steps"]), lost=bool(kept["lost"]), gamma=kept["gamma"]
+                    model,
+                    deque(kept["returns"], maxlen=WINDOW),
+                    int(kept["steps"]),
+                    lost=bool(kept["lost"]),
+                    gamma=kept["gamma"],
+                    world=world_of(world) if world else None,
                 )
             setattr(self, name, contender)
+
+
+def _below(arrays: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Those whose names begin with it, without that."""
+    return {key.split(".", 1)[1]: value for key, value in arrays.items() if key.startswith(f"{name}.")}

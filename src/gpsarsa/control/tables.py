@@ -145,7 +145,13 @@ class Tables(Episodes):
         return Judged(values, V[at], counts.states, bool((stray[at] > 0.0).any()), len(starts), model)
 
     def better(
-        self, known: list[Judged], starts: Array, experience: Experience, tune: Tuning, rng: Any
+        self,
+        known: list[Judged],
+        starts: Array,
+        experience: Experience,
+        tune: Tuning,
+        rng: Any,
+        doubted: bool = False,
     ) -> Judged:
         """The best of those known and of two that are planned, the second with more patience."""
         best = max(known, key=lambda judged: judged.mean)
