@@ -174,11 +174,12 @@ def test_outcomes_are_those_of_the_regressions(imagination):
     X = walked(60, seed=9).inputs.copy()
     ahead, rewards, fate = imagination.world.outcomes(X)
     x, v, end, reward, last = imagination.dynamics.regressions
-    walls, known = imagination.dynamics.walls, imagination.dynamics.known
+    walls, known, brinks = (getattr(imagination.dynamics, name) for name in ("walls", "known", "brinks"))
     wanted = np.clip(X[:, :2] + np.column_stack([x(X), v(X)]), walls[0], walls[1])
     np.testing.assert_allclose(ahead[:, :2], wanted, atol=1e-8)
     padded = np.column_stack([wanted, np.zeros(len(X))])
-    ended = end(padded) > 0.5
+    over = ((wanted < brinks[0]) | (wanted > brinks[1])).any(axis=1)
+    ended = over | (end(padded) > 0.5)
     lost = ((wanted < known[0]) | (wanted > known[1])).any(axis=1) & ~ended
     assert (fate == np.where(ended, ENDED, np.where(lost, LOST, 0))).all()
     np.testing.assert_allclose(rewards, np.where(ended, last(X), reward(X)), atol=1e-8)
@@ -208,6 +209,35 @@ def test_units_do_not_matter(experience, imagination, observation, reward):
     np.testing.assert_allclose(theirs / observation, mine, atol=2e-3)
     np.testing.assert_allclose(r2 / reward, r, atol=2e-3)
     assert np.mean(fate == fate2) > 0.99
+
+
+def test_beyond_a_brink_every_episode_ends(imagination, experience):
+    """Every walk beyond 1 ended, and none before: no regression is needed to know."""
+    going = experience.following[experience.discounts > 0.0]
+    brinks = imagination.dynamics.brinks
+    assert brinks[1, 0] == going[:, 0].max() <= 1.0
+    assert brinks[0].tolist() == [-np.inf, -np.inf]
+    assert brinks[1, 1] == np.inf
+    assert len(imagination.dynamics.regressions[2].weights) == 0
+    X = np.array([[0.98, 0.3, 2.0], [0.5, 0.1, 1.0]])
+    assert imagination.world.outcomes(X)[2].tolist() == [ENDED, 0]
+
+
+def test_an_end_that_is_no_matter_of_one_column_is_learnt():
+    """It ends inside of a disc, around which episodes go on."""
+
+    def disc(s, a):
+        ahead = np.clip(s + np.array([0.1 * (a - 1), 0.07 * np.sign(np.sin(40 * s[0]))]), -1.0, 1.0)
+        return ahead, -1.0, bool(np.square(ahead - 0.3).sum() < 0.09)
+
+    experience = walked(2_000, worlds=disc)
+    imagination = imagined(experience)
+    assert not np.isfinite(imagination.dynamics.brinks).any()
+    at = imagination.dynamics.regressions[2]
+    rows = np.column_stack([experience.following[:, :2], np.zeros(len(experience))])
+    ended = experience.discounts == 0.0
+    assert np.mean((at(rows) > 0.5) == ended) > 0.97
+    assert np.mean(at(rows[ended]) > 0.5) > 0.8
 
 
 def test_an_end_that_was_never_seen():
@@ -276,6 +306,57 @@ def test_a_plan_looks_one_step_ahead(imagination):
         assert imagination.plan(values, s)[0] == np.argmax(scores)
 
 
+def test_few_actions_are_looked_ahead_for_several_steps(experience):
+    """With two actions three steps, by plain recursion; where all is lost, by Q."""
+    observations = spaces_of()[0]
+    imagination = Imagination(observations, Actions(spaces.Discrete(2)), GAMMA, 60)
+    assert imagination.depth == 3
+    assert Imagination(*spaces_of(), GAMMA, 60).depth == 1
+    imagination.learn(experience, np.random.default_rng(0))
+    model = posterior()
+    values = values_of(model, imagination.candidates, 2, GAMMA)
+
+    def best(s, depth):
+        if depth == 0:
+            return max(model.predict(np.array([[*s, b] for b in (0.0, 1.0)])))
+        return max(scores(s, depth))
+
+    def scores(s, depth):
+        found = []
+        for a in (0.0, 1.0):
+            ahead, reward, fate = (each[0] for each in imagination.world.outcomes(np.array([[*s, a]])))
+            later = 0.0 if fate == ENDED else best(ahead[:2], 0 if fate == LOST else depth - 1)
+            found.append(reward + GAMMA * later)
+        return found
+
+    for s in np.random.default_rng(5).uniform([-0.9, -0.2], [0.98, 0.2], (20, 2)):
+        found = imagination._look_ahead(values, s[None])[0]
+        close(found[0], np.array(scores(s, 3)))
+
+
+def test_who_acts_in_an_older_world_is_judged_in_the_newest(experience):
+    """It looks ahead in its own; what follows is what is known now."""
+    imagination, model = imagined(walked(150, seed=3)), posterior()
+    imagination.longest = imagination.limit = 15
+    starts = np.array(imagination.starts)[:4]
+    values, older = imagination.values_of(model), imagination.world
+    imagination.learn(experience, np.random.default_rng(1))
+    assert values.world is older is not imagination.world
+    wanted = []
+    for s in starts:
+        total = 0.0
+        for t in range(15):
+            chosen = imagination.plan(values, s)[0]
+            assert chosen == imagination.plan(values._replace(world=older), s)[0]
+            ahead, reward, fate = (e[0] for e in imagination.world.outcomes(np.array([[*s, chosen]])))
+            total, s = total + reward, ahead[:2]
+            total += imagination.least * min(15 - t - 1, 1 / (1 - GAMMA)) * (fate == LOST)
+            if fate:
+                break
+        wanted.append(total)
+    np.testing.assert_allclose(imagination.judge(values, starts).returns, wanted, atol=1e-8)
+
+
 def test_judging_is_imagining_whole_episodes(experience):
     """Returns against a loop over single steps; an episode that is lost has the worst that can follow."""
     imagination, model = imagined(experience), posterior()
@@ -290,7 +371,7 @@ def test_judging_is_imagining_whole_episodes(experience):
             total += reward
             fates.add(int(fate))
             if fate == LOST:
-                total += min(0.0, imagination.least * (25 - t - 1))
+                total += imagination.least * min(25 - t - 1, 1 / (1 - GAMMA))
             if fate:
                 break
         wanted.append(total)
@@ -310,14 +391,13 @@ def test_imagined_rows_are_sums_over_steps(imagination, experience):
         for _ in range(steps):
             next_, r, fate = imagination.world.outcomes(at[None])
             total += weight * r[0]
-            weight *= 0.0 if fate[0] == ENDED else GAMMA
-            if fate[0] == ENDED:
+            total += weight * GAMMA * imagination.least / (1 - GAMMA) * (fate[0] == LOST)
+            weight *= 0.0 if fate[0] else GAMMA
+            if fate[0]:
                 at = x
                 break
             s = next_[0, :2]
             at = np.array([*s, np.argmax(model.predict(np.array([[*s, b] for b in (0.0, 1.0, 2.0)])))])
-            if fate[0] == LOST:
-                break
         assert reward == pytest.approx(total, abs=1e-9)
         assert discount == pytest.approx(weight)
         np.testing.assert_allclose(ahead, at, atol=1e-9)
@@ -367,6 +447,8 @@ def test_where_nothing_can_be_gained_nothing_is_dreamt(imagination, monkeypatch)
     judged.returns[:] = float(experience.rewards.max()) * imagination.steps
     monkeypatch.setattr(module, "pivots", None)  # would fail
     assert imagination.better([judged], np.zeros((1, 2)), experience, None, None) is judged
+    with pytest.raises(TypeError):  # unless it was less than that
+        imagination.better([judged], np.zeros((1, 2)), experience, None, np.random.default_rng(0), True)
 
 
 # ── curiosity ────────────────────────────────────────────────────────────────────────────────────────
@@ -399,11 +481,10 @@ def test_curiosity_leaves_what_is_known():
     imagination.explore(prior(), experience, lambda rows, gamma: prior(), np.random.default_rng(1))
     assert imagination.explorer is not None
     assert imagination.explorer.curious
-    known = imagination.dynamics.known
     for s in np.random.default_rng(2).uniform([-0.3, -0.05], [0.3, 0.05], (8, 2)):
         for _ in range(60):
             s, _, _ = step(s, imagination.plan(imagination.explorer, s)[0])
-            if ((s < known[0]) | (s > known[1])).any():
+            if imagination.dynamics.new(s[None])[0]:
                 break
         else:
             pytest.fail("it stayed in what is known")
@@ -427,9 +508,9 @@ def test_growth_is_the_widening_of_what_is_known(experience):
     assert imagination.dynamics.growth == 1.0
     imagination.learn(few, np.random.default_rng(0))
     assert imagination.dynamics.growth == 0.0
-    before = np.ptp(imagination.dynamics.known, axis=0)
+    before = np.ptp(imagination.dynamics.seen, axis=0)
     imagination.learn(experience, np.random.default_rng(0))
-    after = np.ptp(imagination.dynamics.known, axis=0)
+    after = np.ptp(imagination.dynamics.seen, axis=0)
     assert imagination.dynamics.growth == pytest.approx((1.0 - before / after).max())
 
 
@@ -523,6 +604,30 @@ def test_trials_and_the_holders_episodes_take_turns():
     assert incumbent.role(1) == "incumbent"
     incumbent.finished("incumbent", "old", 3.0, 10, 110)
     assert incumbent.role(2) == "trial"
+
+
+def test_who_was_replaced_in_vain_comes_back():
+    incumbent = held(10.0, 12.0, 11.0)
+    incumbent.imagined(judged("new", [15.0, 16.0, 15.0]), judged("old", [11.0, 11.5, 10.5]))
+    incumbent.finished("incumbent", "new", 2.0, 10, 100)
+    assert incumbent.holder.model == "old"
+    assert list(incumbent.holder.returns) == [10.0, 12.0, 11.0]
+    assert incumbent.deposed is None
+
+
+def test_who_was_replaced_with_reason_does_not():
+    incumbent = held(10.0, 12.0, 11.0)
+    incumbent.imagined(judged("new", [15.0, 16.0, 15.0]), judged("old", [11.0, 11.5, 10.5]))
+    for total in (14.0, 10.0, 15.0, 2.0):
+        incumbent.finished("incumbent", "new", total, 10, 100)
+        assert incumbent.holder.model == "new"
+    assert incumbent.deposed is None  # since the third
+
+
+def test_a_holder_without_returns_does_not_come_back():
+    incumbent = held()
+    incumbent.imagined(judged("new", [15.0, 16.0, 15.0]), judged("old", [11.0, 11.5, 10.5]))
+    assert incumbent.deposed is None
 
 
 def test_by_chance_better_is_not_better():

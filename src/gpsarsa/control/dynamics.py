@@ -363,18 +363,22 @@ class Dynamics:
 
 
 def _brinks(following: Array, ended: NDArray[np.bool_]) -> tuple[Array, NDArray[np.bool_]]:
-    """The range of each column in which episodes went on, where enough ended beyond it, else ∓∞; and which
-    rows lie beyond."""
+    """The range of each column in which episodes went on, where enough ended beyond it that no other column
+    explains, else ∓∞; and which rows lie beyond."""
     brinks = np.tile([[-np.inf], [np.inf]], following.shape[1])
     explained = np.zeros(len(ended), dtype=np.bool_)
-    if ended.any() and not ended.all():
-        going = following[~ended]
-        limits = np.array([going.min(axis=0), going.max(axis=0)])
-        for side, over in enumerate([following < limits[0], following > limits[1]]):
-            enough = over.sum(axis=0) >= FELL
-            brinks[side, enough] = limits[side, enough]
-            explained |= over[:, enough].any(axis=1)
-    return brinks, explained
+    if not ended.any() or ended.all():
+        return brinks, explained
+    going = following[~ended]
+    limits = np.array([going.min(axis=0), going.max(axis=0)])
+    over = np.array([following < limits[0], following > limits[1]])
+    while True:
+        count = over[:, ~explained].sum(axis=1)
+        side, column = np.unravel_index(count.argmax(), count.shape)
+        if count[side, column] < FELL:
+            return brinks, explained
+        brinks[side, column] = limits[side, column]
+        explained |= over[side, :, column]
 
 
 def _far(distance: Array) -> NDArray[np.bool_]:

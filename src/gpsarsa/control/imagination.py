@@ -46,7 +46,7 @@ ROWS, REAL = 2_000, 1_500  # transitions that are imagined; real ones that join 
 PLACE_FROM = 1_000  # inputs among which pseudo-inputs are chosen
 GRID, SPREAD, FEW = 11, 32, 7  # continuous actions: on a line, in more dimensions, in imagined transitions
 PATIENCE, SOON = 3.0, 300  # curiosity's discount reaches so much farther; the steps it has
-CURIOUS = 120  # pseudo-inputs of curiosity
+DREAMT, CURIOUS = 150, 120  # pseudo-inputs of what is dreamt, and of curiosity
 SOON_ENOUGH = 0.5  # of its discounted success: no better one is looked for
 NOVEL = 1e-7  # pseudo-inputs leave none of which less than this share of the variance is new
 REACH, LONGER = 10.0, 1.5  # length of imagined episodes before one was cut off: over 1 − γ, and the longest
@@ -331,7 +331,7 @@ class Imagination(Episodes):
                 like[how] = tune(rows, how.gamma)
             places = rows.inputs[_some(len(rows), PLACE_FROM, rng)]
             model = like[how].copy()
-            budget = min(self.budget, CURIOUS) if best.values.curious else self.budget
+            budget = min(self.budget, CURIOUS if best.values.curious else DREAMT)
             model.add_pseudo_inputs(places[pivots(model.kernel, places, budget, NOVEL)])
             values = self.values_of(model.fit(rows), how.gamma, best.values.curious)
             assert values is not None
