@@ -3,13 +3,14 @@
 import json
 import math
 import subprocess
+import sys
 from dataclasses import asdict
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
-from benchmarks import control, control_report
+from benchmarks import control, control_ablation, control_report
 from benchmarks.control import Results, Run
 from benchmarks.control_tasks import TASKS, Judge, Rescaled, Task, marks
 from benchmarks.tiles import TILES, TILINGS, OneHot, TileCoder, TileSarsa
@@ -222,3 +223,25 @@ def test_every_contender_only_runs_where_it_can():
     assert len(runs) == len(set(runs)) == 10 * len(TASKS) + 5 * (10 + 4 + 8 + 4)
     assert [run.contender for run in runs[: 10 * len(TASKS)]] == ["gpsarsa"] * 10 * len(TASKS)
     assert {run.steps for run in runs if run.contender == "sac"} == {20_000, 50_000}
+
+
+# -- ablation -------------------------------------------------------------------------------------
+
+
+def test_the_ablations_table():
+    rows = [
+        {"contender": "everything", "task": "CartPole-v1", "evaluations": [(500, 400.0), (1_000, last)]}
+        for last in (500.0, 475.0, 474.0)
+    ]
+    lines = control_ablation.table(rows).splitlines()
+    assert lines[0].startswith("| | CartPole-v1 (475) | MountainCar-v0 (−110) |")
+    assert lines[2].startswith("| everything | 33%, 2 of 3 |  |")
+    assert len(lines) == 2 + len(control_ablation.PARTS)
+
+
+def test_a_part_that_is_taken_away_is_missed():
+    """In a process of its own: the agent without imagination takes other steps than the whole one."""
+    runs = [Run(part, "MountainCar-v0", 1, 600) for part in ("everything", "no imagination")]
+    whole, less = (control_ablation.execute(run, sys.executable)["evaluations"] for run in runs)
+    assert [step for step, _ in whole] == [step for step, _ in less] == [500]
+    assert whole != less
