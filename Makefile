@@ -8,7 +8,7 @@ FRESH := .venv/.fresh
 PEERS := .peers/.ready
 BODIES := .venv/.bodies .peers/.bodies
 
-.PHONY: setup demo test lint format figure bench bench-evidence bench-agent bench-control bench-offline learning check-sb3 study clean
+.PHONY: setup demo test lint format figure bench bench-evidence bench-agent bench-control bench-offline bench-ablation check-sb3 study clean
 
 setup: $(READY)
 
@@ -77,9 +77,9 @@ bench-control: $(FRESH) $(BODIES)
 bench-offline: $(FRESH)
 	$(BIN)/python -m benchmarks.offline
 
-# Return against steps over five seeds, for docs/agent.md.
-learning: $(FRESH)
-	$(BIN)/python -m benchmarks.learning
+# The agent without one of its parts, for docs/control.md.
+bench-ablation: $(FRESH)
+	$(BIN)/python -m benchmarks.control_ablation
 
 # Stable-Baselines3's evaluate_policy takes our agents as they are.
 check-sb3: $(PEERS)

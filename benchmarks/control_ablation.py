@@ -24,6 +24,7 @@ from benchmarks.control_ours import gpsarsa
 from benchmarks.control_tasks import TASKS
 from gpsarsa import SarsaAgent
 from gpsarsa.control import agent, dynamics, imagination
+from gpsarsa.control.foresight import Foresight
 from gpsarsa.control.imagination import Imagination
 from gpsarsa.control.incumbent import Contender, Incumbent
 
@@ -95,7 +96,7 @@ def lost_is_the_worst() -> None:
 
 PARTS: dict[str, Callable[[], None]] = {
     "everything": lambda: None,
-    "no imagination": lambda: setattr(SarsaAgent, "_imagination", lambda self, settings: None),
+    "no imagination": lambda: setattr(agent, "imagination_of", lambda *given: None),
     "no dreams": constant(imagination, "DREAMS", 0),
     "no patient dreams": constant(imagination, "ORDER", (0, 1)),
     "no dreams of ten steps": constant(imagination, "ORDER", (0,)),
@@ -103,7 +104,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "no real transitions in dreams": constant(imagination, "REAL", 0),
     "not looking ahead": no_looking_ahead,
     "one step ahead, always": constant(imagination, "LEAVES", 1),
-    "no curiosity": lambda: setattr(SarsaAgent, "_explore", lambda self, imagination: None),
+    "no curiosity": lambda: setattr(Foresight, "_explore", lambda self, seen, rng: None),
     "no walls": no_walls,
     "no brinks": constant(dynamics, "FELL", 10**9),
     "lost is the worst to the end": lost_is_the_worst,

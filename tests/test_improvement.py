@@ -12,6 +12,7 @@ from test_fixed_point import fixed_point_posterior, same_posterior
 from test_sparse import close
 
 from gpsarsa import SparseGPSarsa, Transitions
+from gpsarsa.control import agent as agent_module
 from gpsarsa.control import improvement as module
 from gpsarsa.control.agent import SarsaAgent
 from gpsarsa.control.critic import Critic
@@ -600,7 +601,7 @@ def test_units_do_not_matter(name, units, monkeypatch):
     What is imagined is chosen among many policies that are nearly as good, by searches that end where
     rounding ends them: of that, see `test_imagination.test_units_do_not_matter`.
     """
-    monkeypatch.setattr(SarsaAgent, "_imagination", lambda agent, settings: None)
+    monkeypatch.setattr(agent_module, "imagination_of", lambda *given: None)
     found, agents = [], []
     for own in ({}, units):
         env, steps = (Target(), 240) if name == "Target" else (gymnasium.make(name), 600)
@@ -725,9 +726,9 @@ def test_a_restored_incumbent_decides_the_same(episodes):
         assert described == kernel.to_config()
         return kernel
 
-    twin.incumbent.restore(arrays, content, kernel_of)
+    twin.incumbent.restore(arrays, content, kernel_of, None)
     twin.episode, twin.rng.bit_generator.state = game.episode, game.rng.bit_generator.state
-    for name in ("holder", "challenger"):
+    for name in ("holder", "challenger", "deposed"):
         mine, theirs = (getattr(each.incumbent, name) for each in (game, twin))
         assert (mine is None) == (theirs is None)
         if mine is not None:

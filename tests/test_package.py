@@ -37,6 +37,7 @@ LAYERS = [
     ["control.callbacks"],
     ["runs"],
     ["control.checkpoints", "control.evaluation"],
+    ["control.foresight"],
     ["control.tables"],
     ["control.imagination"],
     ["control.dynamics"],

@@ -17,7 +17,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Self
 
@@ -37,16 +37,16 @@ from gpsarsa.control.critic import Critic
 from gpsarsa.control.dynamics import World
 from gpsarsa.control.environments import Course, Happening
 from gpsarsa.control.experience import Experience
+from gpsarsa.control.foresight import Foresight, imagination_of
 from gpsarsa.control.imagination import Imagination, Values
 from gpsarsa.control.improvement import Improvement
-from gpsarsa.control.incumbent import Contender, Incumbent
+from gpsarsa.control.incumbent import Incumbent
 from gpsarsa.control.spaces import Actions, Observations, Scaling
 from gpsarsa.control.tables import Tables
 from gpsarsa.kernels import KernelLike
 from gpsarsa.placement import Novelty, Placement
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.timescales import Timescales
-from gpsarsa.transitions import Transitions
 
 __all__ = ["SarsaAgent"]
 
@@ -54,10 +54,6 @@ GROWTH = 1.25  # hyperparameters and pseudo-inputs are chosen anew when the data
 EVERY, AT_LEAST = 0.08, 20  # the policy is improved when the data has grown by that share, and so many steps
 ROUNDS = 3  # of policy iteration, each time
 IDLE = 4.0  # and so much longer while nothing can be gained
-FRUITFUL = 0.02  # growth of a column's range by which exploring has found something
-HOPEFUL, SHARE = 400, 0.1  # steps, or a share of all, that it goes on without finding any more
-CURIOSITY = 0.1  # the unit of its rewards, which are 0 and 1
-FOLLOW, FOLLOW_SHARE = 50, 0.03  # steps, or a share, before what was found is learnt from; thrice if nothing
 LATE = 4.0  # slow steps wait for an episode's end, unless they are late by this factor
 NOVEL = 0.01  # an input that leaves more of its variance unexplained becomes a pseudo-input at once
 ROOM = 1.25  # for those, beyond the budget, until pseudo-inputs are placed anew
@@ -157,8 +153,12 @@ class SarsaAgent:
         self.critic = Critic(observations, actions, self.gamma, settings["budget"])
         self.experience = Experience(observations.columns, actions.columns, settings["memory"])
         self.improvement = Improvement(self.experience, actions)
-        self.imagination = self._imagination(settings)
         self.incumbent = Incumbent()
+        self.foresight = Foresight(
+            None if self.method == "sarsa"
+            else imagination_of(observations, actions, self.gamma, settings["budget"]),
+            self.critic, self.experience, self.incumbent, isinstance(policy, policies.Curious),
+        )  # fmt: skip
         self.num_timesteps = 0
         self.episodes = 0
         self.scaling: Scaling | None = None  # the visited range of each observation column, as last learnt
@@ -167,21 +167,9 @@ class SarsaAgent:
         self._learner: SparseGPSarsa | Timescales | None = None
         self._own_kernel = False
         self._next_structure, self._last_improvement = settings["warmup"], 0
-        self._explored = 0  # episodes
-        self._found = 0  # the step at which exploring last found something
         self._rewards: list[float] = []  # the least and the largest so far
         self._ended = self._surprised = False  # whether an episode has; whether something changed what counts
         self._began, self._spent = time.monotonic(), 0.0
-
-    def _imagination(self, settings: dict[str, Any]) -> Imagination | Tables | None:
-        """Of a world whose observations are numbers, or categories; not both."""
-        if settings["method"] == "sarsa":
-            return None
-        if not any(self.observations.categories):
-            return Imagination(self.observations, self.actions, settings["gamma"], settings["budget"])
-        if all(self.observations.categories) and self.actions.candidates is not None:
-            return Tables(self.observations, self.actions, settings["gamma"], settings["budget"])
-        return None
 
     def _adopt(self, model: Any) -> None:
         """Start from a model of the user's."""
@@ -217,6 +205,11 @@ class SarsaAgent:
         """The posterior by which `predict` acts: the incumbent's, else the newest."""
         holder = self.incumbent.holder
         return self.model if holder is None else holder.model
+
+    @property
+    def imagination(self) -> Imagination | Tables | None:
+        """What it knows of the world."""
+        return self.foresight.imagination
 
     @property
     def visited(self) -> Array:
@@ -266,7 +259,7 @@ class SarsaAgent:
             return self.actions.random(1, self._acting)[0]
         if deterministic:
             holder = self.incumbent.holder
-            return self._greedy(model, None if holder is None else self._values(holder), row)
+            return self._greedy(model, None if holder is None else self.foresight.values(holder), row)
         draw = lambda: model.sample(1, self._acting)[0]  # noqa: E731
         return self._choose(
             policies.Decision(observation, row, self.num_timesteps, self._acting, model, self.actions, draw)
@@ -277,15 +270,6 @@ class SarsaAgent:
         if values is None or self.imagination is None:
             return policies.maximiser(model, self.actions, row, None)
         return self.imagination.plan(values, row)
-
-    def _values(self, contender: Contender) -> Values | None:
-        imagination = self.imagination
-        if imagination is None or not imagination.ready:
-            return None
-        if contender.values is None:
-            values = imagination.values_of(contender.model, contender.gamma)
-            contender.values = None if values is None else values._replace(world=contender.world)
-        return contender.values
 
     # -- learning -----------------------------------------------------------------------------
 
@@ -372,8 +356,7 @@ class SarsaAgent:
         if self.imagination is not None:
             self.imagination.starts.append(first[1].copy())
         role, frozen, values = self._role()
-        self._explored += role == "explore"
-        curious = role == "random" or self._fruitful or self._explored % 2 == 1
+        curious = self.foresight.curious_now(role == "explore", self.num_timesteps) or role == "random"
         lane = Lane(*first, role, frozen, values, curious)
         lane.action = self._act(lane, lane.observation, lane.row)
         if self.model is not None:
@@ -388,10 +371,10 @@ class SarsaAgent:
             return "random", None, None
         if self.method == "sarsa":
             return "explore", None, None
-        role = self.incumbent.role(self.episodes, self._fruitful)
+        role = self.incumbent.role(self.episodes, self.foresight.fruitful(self.num_timesteps))
         contender = {"trial": self.incumbent.challenger, "incumbent": self.incumbent.holder}.get(role)
         if contender is not None:
-            return role, contender.model, self._values(contender)
+            return role, contender.model, self.foresight.values(contender)
         return "explore", self.model.copy(), None
 
     def _act(self, lane: Lane, observation: Any, row: Array) -> Array:
@@ -412,16 +395,9 @@ class SarsaAgent:
             self.model,
             self.actions,
             draw,
-            self._curious(row) if lane.curious else None,
+            self.foresight.way_out(row) if lane.curious else None,
         )
         return self.actions.taken(self._choose(decision))
-
-    def _curious(self, row: Array) -> Callable[[], Array] | None:
-        imagination = self.imagination
-        if imagination is None or imagination.explorer is None:
-            return None
-        explorer: Any = imagination.explorer
-        return lambda: imagination.plan(explorer, row)
 
     def _transition(self, lane: Lane, happening: Happening, alone: bool) -> None:
         """Learn from one step and choose the next action."""
@@ -501,28 +477,18 @@ class SarsaAgent:
                 self._begin_on_policy()
             return
         since, wait = seen - self._last_improvement, 1.0 if at_end else GROWTH
-        if self._unbeatable():
+        if self.foresight.unbeatable():
             patience, wait = IDLE * patience, IDLE * wait
         if seen >= self._next_structure * wait or (at_end and self._surprised):
             self._attempt(self._restructure)
             self._next_structure, self._surprised = int(seen * GROWTH), False
-        elif self._fruitful and since >= self._until_followed():
-            self._attempt(self._follow)
+        elif self.foresight.due(since, seen):
+            self._attempt(lambda: self.foresight.follow(seen, self.rng))
         elif self._learner is not None and since >= patience * max(EVERY * seen, AT_LEAST):
             self._attempt(self._improve)
         else:
             return
         self._last_improvement = seen
-
-    def _unbeatable(self) -> bool:
-        """Whether the incumbent always earns the largest reward for the longest time there is."""
-        return self.incumbent.unbeatable(self._most())
-
-    def _most(self) -> float:
-        """No return is larger: the largest reward, where that is something, for the longest time there is."""
-        imagination, rewards = self.imagination, self.experience.rewards
-        most = float(rewards.max()) if len(rewards) else 0.0
-        return np.inf if imagination is None or most <= 0.0 else most * imagination.steps
 
     def _attempt(self, step: Callable[[], None]) -> None:
         """A slow step that numerical trouble cannot spoil: the learner stays as it was.
@@ -569,76 +535,7 @@ class SarsaAgent:
         improvement.forget()
         improvement.improve(found, ROUNDS, self.rng)
         self._learner, self.log_evidence = self._driven(found), log_evidence
-        if self.imagination is not None:
-            self._imagine(self.imagination, found.copy())
-
-    def _imagine(self, imagination: Imagination | Tables, newest: SparseGPSarsa) -> None:
-        """Learn what the world does, judge the incumbent and the newest posterior in it, dream of better."""
-        experience, holder = self.experience, self.incumbent.holder
-        if not imagination.starts:
-            return
-        imagination.learn(experience, self.rng)
-        starts = imagination.some_starts(experience, self.rng)
-        values = imagination.values_of(newest)
-        if values is None:
-            return
-        known, old = [imagination.judge(values, starts, newest)], None
-        if holder is not None and (values := self._values(holder)) is not None:
-            old = imagination.judge(values, starts, holder.model)
-            known.append(old)
-            holder.lost = old.lost
-            if (anew := imagination.values_of(holder.model, holder.gamma)) is not None:
-                known.append(imagination.judge(anew, starts, holder.model.copy()))
-
-        def tuned(rows: Transitions, gamma: float) -> SparseGPSarsa:
-            if self._own_kernel:
-                return self.critic._model(newest.kernel, newest.noise_variance, newest.prior_mean)
-            return replace(self.critic, gamma=gamma).tuned(newest, rows, experience, self.rng)
-
-        self._explore(imagination)
-        doubted = holder is not None and min(holder.returns, default=np.inf) < self._most()
-        best = imagination.better(known, starts, experience, tuned, self.rng, doubted)
-        if best is not old:
-            confirmed = old
-            if old is not None:  # from other starts than those by which it was chosen
-                starts = imagination.some_starts(experience, self.rng)
-                best = imagination.judge(best.values, starts, best.model)
-                confirmed = imagination.judge(old.values, starts)
-            self.incumbent.imagined(best, confirmed)
-
-    def _explore(self, imagination: Imagination | Tables) -> None:
-        """How to find what is not known yet."""
-        if not isinstance(self.policy, policies.Curious) or self._unbeatable():
-            return
-        experience, critic = self.experience, self.critic
-
-        def tuned(rows: Transitions, gamma: float) -> SparseGPSarsa:
-            return critic.tuned(prior, rows, experience, self.rng, CURIOSITY)
-
-        if imagination.growth > FRUITFUL:
-            self._found = self.num_timesteps
-        prior = critic._model(critic.kernel(critic.scaling(experience), 1.0), CURIOSITY**4, 0.0)
-        imagination.explore(prior, experience, tuned, self.rng)
-
-    @property
-    def _fruitful(self) -> bool:
-        """Whether looking for what is not known found much."""
-        imagination = self.imagination
-        if imagination is None or imagination.explorer is None:
-            return False
-        return self.num_timesteps - self._found <= max(HOPEFUL, SHARE * self.num_timesteps)
-
-    def _until_followed(self) -> int:
-        """Steps after which to learn from what exploring found, or that it found nothing."""
-        wait = max(FOLLOW, int(FOLLOW_SHARE * self.num_timesteps))
-        return wait if self.imagination is not None and self.imagination.outgrown else 3 * wait
-
-    def _follow(self) -> None:
-        """More of the world is known than when it was learnt: go on from there."""
-        imagination = self.imagination
-        assert imagination is not None
-        imagination.learn(self.experience, self.rng, search=False)
-        self._explore(imagination)
+        self.foresight.imagine(found.copy(), self.num_timesteps, self.rng, self._own_kernel)
 
     def _driven(self, model: SparseGPSarsa) -> Timescales:
         room = int(ROOM * self.settings["budget"])
@@ -670,7 +567,6 @@ class SarsaAgent:
             "stochastic": self.improvement.stochastic,
             "scaling": None if self.scaling is None else self.scaling.describe(),
             "schedule": [self._next_structure, self._last_improvement],
-            "exploring": [self._explored, self._found],
             "noticed": [self._rewards, self._ended, self._surprised],
             "rng": self.rng.bit_generator.state,
             "environment": environment_name(self.env),
@@ -687,9 +583,8 @@ class SarsaAgent:
         if self.model is not None:
             sums = self.improvement.state(self.model)
             arrays |= {f"sums.{name}": array for name, array in sums.items()}
-        if self.imagination is not None:
-            own, content["imagination"] = self.imagination.state()
-            arrays |= {f"imagination.{name}": array for name, array in own.items()}
+        own, content["foresight"] = self.foresight.state()
+        arrays |= {f"foresight.{name}": array for name, array in own.items()}
         own, content["incumbent"] = self.incumbent.state()
         arrays |= {f"incumbent.{name}": array for name, array in own.items()}
         return arrays, {"agent": content}
@@ -729,7 +624,7 @@ class SarsaAgent:
     def _restored(
         cls, arrays: dict[str, Any], kept: dict[str, Any], policy: Any, kernel: Any, placement: Any
     ) -> Self:
-        names = "experience", "learner", "sums", "incumbent", "imagination"
+        names = "experience", "learner", "sums", "incumbent", "foresight"
         parts: dict[str, dict[str, Any]] = {name: {} for name in names}
         for name, array in arrays.items():
             part, own = name.split(".", 1)
@@ -751,7 +646,6 @@ class SarsaAgent:
         self.improvement.stochastic = bool(kept["stochastic"])
         self.scaling = None if kept["scaling"] is None else Scaling.described(kept["scaling"])
         self._next_structure, self._last_improvement = (int(n) for n in kept["schedule"])
-        self._explored, self._found = (int(n) for n in kept["exploring"])
         rewards, self._ended, self._surprised = kept["noticed"]
         self._rewards = [float(reward) for reward in rewards]
         self.rng.bit_generator.state = kept["rng"]
@@ -763,8 +657,7 @@ class SarsaAgent:
             self._learner = SparseGPSarsa._from_state(own_kernel, parts["learner"], learner["model"])
         if self.model is not None:
             self.improvement.restore(parts["sums"], self.model)
-        if self.imagination is not None:
-            self.imagination.restore(parts["imagination"], kept["imagination"])
+        self.foresight.restore(parts["foresight"], kept["foresight"])
         self.incumbent.restore(
             parts["incumbent"],
             kept["incumbent"],

@@ -1,0 +1,175 @@
+"""When an agent uses its imagination: to act, to explore, and to find better policies than it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gpsarsa._validation import Array
+from gpsarsa.control.critic import Critic
+from gpsarsa.control.experience import Experience
+from gpsarsa.control.imagination import Imagination, Values
+from gpsarsa.control.incumbent import Contender, Incumbent
+from gpsarsa.control.spaces import Actions, Observations
+from gpsarsa.control.tables import Tables
+from gpsarsa.sparse import SparseGPSarsa
+from gpsarsa.transitions import Transitions
+
+__all__ = ["Foresight", "imagination_of"]
+
+FRUITFUL = 0.02  # growth of a column's range by which exploring has found something
+HOPEFUL, SHARE = 400, 0.1  # steps, or a share of all, that it goes on without finding any more
+CURIOSITY = 0.1  # the unit of its rewards, which are 0 and 1
+FOLLOW, FOLLOW_SHARE = 50, 0.03  # steps, or a share, before what was found is learnt from; thrice if nothing
+
+
+def imagination_of(
+    observations: Observations, actions: Actions, gamma: float, budget: int
+) -> Imagination | Tables | None:
+    """Of a world whose observations are numbers, or categories; not both."""
+    if not any(observations.categories):
+        return Imagination(observations, actions, gamma, budget)
+    if all(observations.categories) and actions.candidates is not None:
+        return Tables(observations, actions, gamma, budget)
+    return None
+
+
+class Foresight:
+    """An agent's imagination, where it has one, with what the agent knows and whom it believes."""
+
+    def __init__(
+        self,
+        imagination: Imagination | Tables | None,
+        critic: Critic,
+        experience: Experience,
+        incumbent: Incumbent,
+        curious: bool,
+    ) -> None:
+        self.imagination, self.critic, self.experience = imagination, critic, experience
+        self.incumbent, self.curious = incumbent, curious
+        self.explored = 0  # episodes
+        self.found = 0  # the step at which exploring last found something
+
+    # -- acting -------------------------------------------------------------------------------
+
+    def values(self, contender: Contender) -> Values | None:
+        """By which a contender looks ahead, where the world is known."""
+        imagination = self.imagination
+        if imagination is None or not imagination.ready:
+            return None
+        if contender.values is None:
+            values = imagination.values_of(contender.model, contender.gamma)
+            contender.values = None if values is None else values._replace(world=contender.world)
+        return contender.values
+
+    def way_out(self, row: Array) -> Callable[[], Array] | None:
+        """How to get from an observation to what is not known."""
+        imagination = self.imagination
+        if imagination is None or imagination.explorer is None:
+            return None
+        explorer: Any = imagination.explorer
+        return lambda: imagination.plan(explorer, row)
+
+    def curious_now(self, exploring: bool, seen: int) -> bool:
+        """Whether the episode that begins looks for what is not known: while that is fruitful each one that
+        explores, later every second."""
+        self.explored += exploring
+        return self.fruitful(seen) or self.explored % 2 == 1
+
+    # -- when ---------------------------------------------------------------------------------
+
+    def fruitful(self, seen: int) -> bool:
+        """Whether looking for what is not known found much, after so many steps."""
+        if self.imagination is None or self.imagination.explorer is None:
+            return False
+        return seen - self.found <= max(HOPEFUL, SHARE * seen)
+
+    def due(self, since: int, seen: int) -> bool:
+        """Whether to learn from what exploring found, or that it found nothing."""
+        if self.imagination is None or not self.fruitful(seen):
+            return False
+        wait = max(FOLLOW, int(FOLLOW_SHARE * seen))
+        return since >= (wait if self.imagination.outgrown else 3 * wait)
+
+    def unbeatable(self) -> bool:
+        """Whether the incumbent always earns the largest reward for the longest time there is."""
+        return self.incumbent.unbeatable(self._most())
+
+    def _most(self) -> float:
+        """No return is larger: the largest reward, where that is something, for the longest time there is."""
+        imagination, rewards = self.imagination, self.experience.rewards
+        most = float(rewards.max()) if len(rewards) else 0.0
+        return np.inf if imagination is None or most <= 0.0 else most * imagination.steps
+
+    # -- slow steps ---------------------------------------------------------------------------
+
+    def imagine(self, newest: SparseGPSarsa, seen: int, rng: np.random.Generator, own_kernel: bool) -> None:
+        """Learn what the world does, judge the incumbent and the newest posterior in it, dream of better."""
+        imagination, experience, holder = self.imagination, self.experience, self.incumbent.holder
+        if imagination is None or not imagination.starts:
+            return
+        imagination.learn(experience, rng)
+        starts = imagination.some_starts(experience, rng)
+        values = imagination.values_of(newest)
+        if values is None:
+            return
+        known, old = [imagination.judge(values, starts, newest)], None
+        if holder is not None and (values := self.values(holder)) is not None:
+            old = imagination.judge(values, starts, holder.model)
+            known.append(old)
+            holder.lost = old.lost
+            if (anew := imagination.values_of(holder.model, holder.gamma)) is not None:
+                known.append(imagination.judge(anew, starts, holder.model.copy()))
+
+        def tuned(rows: Transitions, gamma: float) -> SparseGPSarsa:
+            if own_kernel:
+                return self.critic._model(newest.kernel, newest.noise_variance, newest.prior_mean)
+            return replace(self.critic, gamma=gamma).tuned(newest, rows, experience, rng)
+
+        self._explore(seen, rng)
+        doubted = holder is not None and min(holder.returns, default=np.inf) < self._most()
+        best = imagination.better(known, starts, experience, tuned, rng, doubted)
+        if best is not old:
+            confirmed = old
+            if old is not None:  # from other starts than those by which it was chosen
+                starts = imagination.some_starts(experience, rng)
+                best = imagination.judge(best.values, starts, best.model)
+                confirmed = imagination.judge(old.values, starts)
+            self.incumbent.imagined(best, confirmed)
+
+    def follow(self, seen: int, rng: np.random.Generator) -> None:
+        """More of the world is known than when it was learnt: go on from there."""
+        assert self.imagination is not None
+        self.imagination.learn(self.experience, rng, search=False)
+        self._explore(seen, rng)
+
+    def _explore(self, seen: int, rng: np.random.Generator) -> None:
+        """Find how to get to what is not known yet."""
+        imagination, experience, critic = self.imagination, self.experience, self.critic
+        if imagination is None or not self.curious or self.unbeatable():
+            return
+
+        def tuned(rows: Transitions, gamma: float) -> SparseGPSarsa:
+            return critic.tuned(prior, rows, experience, rng, CURIOSITY)
+
+        if imagination.growth > FRUITFUL:
+            self.found = seen
+        prior = critic._model(critic.kernel(critic.scaling(experience), 1.0), CURIOSITY**4, 0.0)
+        imagination.explore(prior, experience, tuned, rng)
+
+    # -- files --------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        content: dict[str, Any] = {"exploring": [self.explored, self.found]}
+        if self.imagination is None:
+            return {}, content
+        arrays, content["imagination"] = self.imagination.state()
+        return arrays, content
+
+    def restore(self, arrays: Mapping[str, Array], content: Mapping[str, Any]) -> None:
+        self.explored, self.found = (int(n) for n in content["exploring"])
+        if self.imagination is not None:
+            self.imagination.restore(arrays, content["imagination"])
