@@ -419,9 +419,9 @@ def test_a_full_disk_leaves_what_was_saved(tmp_path, monkeypatch, finished):
 
 @pytest.fixture
 def small_disk(tmp_path, finished):
-    """A file system with room for a checkpoint, and not for the three that are there while one is written;
-    where one can be mounted."""
-    size = 2 * (finished / "agent.safetensors").stat().st_size // 1024
+    """A file system with room for the last checkpoint, and not for the one before it too; where one can be
+    mounted."""
+    size = 6 * (finished / "agent.safetensors").stat().st_size // 5 // 1024
     folder = tmp_path / "disk"
     folder.mkdir()
     libc = ctypes.CDLL(None, use_errno=True)
