@@ -1,6 +1,7 @@
 """Episodes that are only imagined: what a policy would be worth, and better ones, without a step taken.
 
-With the environment's dynamics learnt (`dynamics`), a posterior over Q acts by looking one step ahead,
+With the environment's dynamics learnt (`dynamics`), a posterior over Q acts by looking ahead, one step
+or, where actions are few, several:
 
     π(s) = argmax_a  r̂(s, a) + γ max_a′ Q(ŝ′, a′),
 
@@ -209,7 +210,7 @@ class Imagination(Episodes):
         self.least = float(experience.rewards.min())
 
     def plan(self, values: Values, row: Array) -> Array:
-        """The action row that is best one step ahead."""
+        """The action row that is best some steps ahead."""
         scores, _, _, _ = self._look_ahead(values, row[None])
         return values.candidates[int(scores[0].argmax())]
 
