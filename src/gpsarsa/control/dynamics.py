@@ -1,6 +1,9 @@
 """What an environment does, learnt from the transitions it showed.
 
     s′ = s + f(s, a)                     one regression for each column of the observation
+    s′ = one of two values               where a column has no others (a contact, say): a flag, by a
+                                         regression on 0 and 1. What else happens depends on the flags as
+                                         they are after the step
     r  = g(s, a)                         one while the episode goes on, one for its last reward
     the episode ends                     beyond every value of a column at which one ever went on, where
                                          some ended; elsewhere where h(s′) > ½, a regression on 0 (it
@@ -50,7 +53,7 @@ TOUCHED, MOST_TOUCHED = 3, 0.3  # different inputs, and share of all, that led t
 FELL = 3  # episodes that ended beyond where any went on: a brink
 NEW, BEYOND = 0.02, 0.1  # so far outside, of a column's range, begins what is new; of its reach, what is lost
 ENDED, LOST = 1, 2  # what became of an imagined episode
-RANGES = "walls", "known", "seen", "brinks"
+RANGES = "walls", "known", "seen", "brinks", "flags"
 NEAR = 200  # rows next to the ended ones, and as many others, by which ends are learnt
 
 
@@ -69,6 +72,7 @@ class World(NamedTuple):
     walls: Array  # two rows: the least and largest value of each column where there is a wall, else ∓∞
     known: Array  # two rows: observations never left this range by much
     brinks: Array  # two rows: beyond them every episode ended, else ∓∞
+    flags: Array  # two rows: the only values of a column that has two, else NaN
 
     def outcomes(self, X: Array) -> tuple[Array, Array, NDArray[np.int8]]:
         """After each input: the next observation (the action's columns are 0), the reward, and whether the
@@ -79,26 +83,47 @@ class World(NamedTuple):
 
 
 @compiled
+def _predicted(form, values, Zt, n, weights, offset, scale, pair, which, work):
+    """The mean of one regression for one of a pair of inputs."""
+    total = 0.0
+    if n > 0:
+        row = work[0]
+        kernel_row(form, values, Zt, n, pair, which, row, work[1], work[2])
+        for i in range(n):
+            total += weights[i] * row[i]
+    return offset + scale * total
+
+
+@compiled
 def _outcomes(
-    codes, end_codes, values, Zt, sizes, weights, offset, scale, walls, known, brinks, X, ahead, rewards, fate
-):
+    codes, end_codes, values, Zt, sizes, weights, offset, scale, walls, known, brinks, flags,
+    X, ahead, rewards, fate,
+):  # fmt: skip
     columns = walls.shape[1]  # of the observation
     work, pair = np.zeros((3, Zt.shape[2] + 1)), np.zeros((2, X.shape[1]))
-    row = work[0]
+    flagged = ~np.isnan(flags[0])
     for t in range(X.shape[0]):
         for c in range(X.shape[1]):
             pair[0, c] = X[t, c]
+        for j in range(columns):
+            if flagged[j]:
+                total = _predicted(
+                    end_codes, values[j], Zt[j], sizes[j], weights[j], offset[j], scale[j], pair, 0, work
+                )
+                ahead[t, j] = pair[1, j] = flags[int(total > 0.5), j]
+        for j in range(columns):
+            if flagged[j]:
+                pair[0, j] = ahead[t, j]
         lost = over = False
         for j in range(columns + 3):
             if j == columns + (1 if fate[t] == ENDED else 2):  # the other reward (fate is known by then)
                 continue
-            n, total = sizes[j], 0.0
-            if n > 0:
-                form = end_codes if j == columns else codes
-                kernel_row(form, values[j], Zt[j], n, pair, int(j == columns), row, work[1], work[2])
-                for i in range(n):
-                    total += weights[j, i] * row[i]
-            total = offset[j] + scale[j] * total
+            if j < columns and flagged[j]:
+                continue
+            form, which = (end_codes, 1) if j == columns else (codes, 0)
+            total = _predicted(
+                form, values[j], Zt[j], sizes[j], weights[j], offset[j], scale[j], pair, which, work
+            )
             if j < columns:
                 value = min(max(X[t, j] + total, walls[0, j]), walls[1, j])
                 ahead[t, j] = pair[1, j] = value
@@ -113,8 +138,8 @@ def _outcomes(
 class Regression:
     """y ≈ offset + scale · Σ_j w_j k(z_j, x), the posterior mean of a sparse Gaussian process."""
 
-    def __init__(self, kernel: Kernel, columns: int) -> None:
-        self.kernel, self.noise = kernel, NOISE
+    def __init__(self, kernel: Kernel, columns: int, noise: float = NOISE) -> None:
+        self.kernel, self.noise = kernel, noise
         self.offset, self.scale = 0.0, 1.0
         self.Z, self.weights = np.empty((0, columns)), np.empty(0)
         self.outliers = 0.0  # their share of the rows
@@ -214,38 +239,39 @@ class Dynamics:
         self.bounds = np.array([observations.low, observations.high])
         self.regressions: list[Regression] = []  # in the order of `World`
         self.walls = self.known = self.seen = self.brinks = np.zeros((2, self.split))
+        self.flags = np.full((2, self.split), np.nan)
         self.growth = 1.0  # of what is known, when it was last learnt: the largest share of a column's range
         self._world: World | None = None
 
     def learn(self, experience: Experience, rng: np.random.Generator, search: bool = True) -> None:
         """From all that is stored; without `search` with the hyperparameters there are."""
-        split = self.split
-        X, ended = np.ascontiguousarray(experience.inputs), experience.discounts == 0.0
-        following, rewards = experience.following[:, :split], experience.rewards
+        split, ended = self.split, experience.discounts == 0.0
+        X, following, rewards = experience.inputs, experience.following[:, :split], experience.rewards
         seen = np.concatenate([X[:, :split], following])
-        scaling = Scaling.of(seen, seen.min(axis=0), seen.max(axis=0))
-        width, ends = scaling.width, np.array([seen.min(axis=0), seen.max(axis=0)])
-        touching = np.array([following == end for end in ends])
-        times = np.array([[len(np.unique(X[rows], axis=0)) for rows in side.T] for side in touching])
-        walls = (times >= TOUCHED) & (times <= MOST_TOUCHED * len(X))
-        stopped = (touching & walls[:, None]) | (following == self.bounds[:, None])
-        free = ~stopped.any(axis=(0, 2))  # what a wall stopped says nothing of the rest
-        if np.mean(free) < 0.5:  # few values at all
-            free[:] = True
-        self.walls = np.where(walls, ends, self.bounds)
+        ends = np.array([seen.min(axis=0), seen.max(axis=0)])
+        width = Scaling.of(seen, *ends).width
+        flag = ((seen == ends[0]) | (seen == ends[1])).all(axis=0) & (ends[0] < ends[1])
+        free = self._walls(X, following, ends, flag)
         before, self.seen = self.seen, ends + [[-NEW], [NEW]] * width
         self.growth = float(np.max(1.0 - np.ptp(before, axis=0) / np.ptp(self.seen, axis=0)))
-        kernel, bounds = self._kernel(width)
-        if not self.regressions:
-            self.regressions = [Regression(kernel, self.columns) for _ in range(split + 3)]
-            self.regressions[split].kernel = self._end_kernel(width)[0]
-            self.regressions[split].noise = MOST_END_NOISE
-        for j in range(split):
+        self._shapes(flag, width)
+        self.flags = np.where(flag, ends, np.nan)
+        for j in np.flatnonzero(flag):
+            changed = np.zeros(len(X), dtype=np.bool_)
+            changed[_some(np.flatnonzero(following[:, j] != X[:, j]), NEAR, rng)] = True
+            happened = following[:, j] == ends[1, j]
+            self._learn_event(self.regressions[j], X[:, :split], happened, changed, width, rng, search)
+        X = np.ascontiguousarray(X)
+        if flag.any():  # what else happens depends on them as they are by then
+            X = np.hstack([np.where(flag, following, X[:, :split]), X[:, split:]])
+        bounds = self._kernel(width)[1]
+        for j in np.flatnonzero(~flag):
             self.regressions[j].learn(X[free], following[free, j] - X[free, j], bounds, rng, search)
         end, reward, last = self.regressions[split:]
         self.brinks, explained = _brinks(following, ended)
         if (ended & ~explained).any():
-            self._learn_ends(end, following[~explained], ended[~explained], width, rng, search)
+            happened = ended[~explained]
+            self._learn_event(end, following[~explained], happened, happened, width, rng, search)
         elif ended.any():
             end.forget()
         if ended.any():
@@ -255,9 +281,33 @@ class Dynamics:
         self.known = ends + [[-BEYOND], [BEYOND]] * self._reach(width)
         self._world = None
 
+    def _walls(self, X: Array, following: Array, ends: Array, flag: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Find the walls; which transitions did not run into one."""
+        touching = np.array([following == end for end in ends]) & ~flag
+        times = np.array([[len(np.unique(X[rows], axis=0)) for rows in side.T] for side in touching])
+        walls = (times >= TOUCHED) & (times <= MOST_TOUCHED * len(X))
+        self.walls = np.where(walls, ends, self.bounds)
+        stopped = (touching & walls[:, None]) | ((following == self.bounds[:, None]) & ~flag)
+        free: NDArray[np.bool_] = ~stopped.any(axis=(0, 2))  # what a wall stopped says nothing of the rest
+        return free if np.mean(free) >= 0.5 else np.ones(len(X), dtype=np.bool_)  # few values at all
+
+    def _shapes(self, flag: NDArray[np.bool_], width: Array) -> None:
+        """A regression for everything that is to be learnt, anew for a column that became a flag or ceased
+        to be one."""
+        events = [*flag, True, False, False]
+        were = [*~np.isnan(self.flags[0]), True, False, False]
+        for j, event in enumerate(events):
+            if j < len(self.regressions) and were[j] == event:
+                continue
+            kernel = (self._end_kernel if event else self._kernel)(width)[0]
+            self.regressions[j : j + 1] = [
+                Regression(kernel, self.columns, MOST_END_NOISE if event else NOISE)
+            ]
+
     def _reach(self, width: Array) -> Array:
         """How much of each column matters: its least lengthscale."""
-        used = [r for r in [*self.regressions[: self.split], self.regressions[-2]] if len(r.weights)]
+        numbers = np.append(np.flatnonzero(np.isnan(self.flags[0])), self.split + 1)
+        used = [self.regressions[j] for j in numbers if len(self.regressions[j].weights)]
         lengthscales = [r.kernel.parameters["0.lengthscales"] for r in used]
         return np.min([MOST_LENGTHSCALE * width, *lengthscales], axis=0)
 
@@ -291,30 +341,31 @@ class Dynamics:
             bounds[f"{i}.variance"] = LEAST_END_VARIANCE, MOST_END_VARIANCE
         return Sum(*terms), bounds
 
-    def _learn_ends(
+    def _learn_event(
         self,
-        end: Regression,
-        following: Array,
-        ended: NDArray[np.bool_],
+        event: Regression,
+        states: Array,
+        happened: NDArray[np.bool_],
+        decisive: NDArray[np.bool_],
         width: Array,
         rng: np.random.Generator,
         search: bool,
     ) -> None:
-        """From observations that ended an episode, those next to them, and some others."""
-        last, others = following[ended], following[~ended]
-        scaled = last / width
+        """From the decisive observations, those next to them, and some others."""
+        first, others = states[decisive], states[~decisive]
+        scaled = first / width
         nearness = np.array([np.square(scaled - row / width).sum(axis=1).min() for row in others])
-        near = np.argsort(nearness, kind="stable")[: max(NEAR, 3 * len(last))]
+        near = np.argsort(nearness, kind="stable")[: max(NEAR, 3 * len(first))]
         rows = np.union1d(near, _some(np.arange(len(others)), NEAR, rng))
-        states = np.zeros((len(last) + len(rows), self.columns))  # ends do not depend on an action
-        states[:, : self.split] = np.concatenate([last, others[rows]])
-        target = np.concatenate([np.ones(len(last)), np.zeros(len(rows))])
-        if end.known and ((end(states) > 0.5) == (target > 0.5)).all():
+        inputs = np.zeros((len(first) + len(rows), self.columns))  # they do not depend on an action
+        inputs[:, : self.split] = np.concatenate([first, others[rows]])
+        target = np.concatenate([happened[decisive], happened[~decisive][rows]]).astype(float)
+        if event.known and ((event(inputs) > 0.5) == (target > 0.5)).all():
             return
-        search, end.known = search or not end.known, True
-        if search and len(last) >= 3:
-            end.search(states, target, self._end_kernel(width)[1], rng)
-        end.fit(states, target, rng, END_PSEUDO_INPUTS)
+        search, event.known = search or not event.known, True
+        if search and len(first) >= 3:
+            event.search(inputs, target, self._end_kernel(width)[1], rng)
+        event.fit(inputs, target, rng, END_PSEUDO_INPUTS)
 
     @property
     def world(self) -> World:
@@ -329,10 +380,10 @@ class Dynamics:
                 Zt[j, :, : len(r.Z)], weights[j, : len(r.Z)] = r.Z.T, r.weights
                 values[j, : len(tables[j][1])] = tables[j][1]
             self._world = World(
-                tables[0][0], tables[self.split][0], values, Zt,
+                tables[-1][0], tables[self.split][0], values, Zt,
                 np.array([len(r.weights) for r in regressions], dtype=np.int64), weights,
                 np.array([r.offset for r in regressions]), np.array([r.scale for r in regressions]),
-                self.walls, self.known, self.brinks,
+                self.walls, self.known, self.brinks, self.flags,
             )  # fmt: skip
         return self._world
 

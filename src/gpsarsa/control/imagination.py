@@ -139,7 +139,7 @@ class Episodes:
         self.gamma = gamma
         self.starts: deque[Array] = deque(maxlen=KEPT)
         self.longest = self.limit = 0  # steps of an episode, and of one that was cut off
-        self.least = 0.0  # of the rewards
+        self.least = self.last = 0.0  # of the rewards while an episode goes on, and of its last one
 
     def finished(self, length: int, truncated: bool) -> None:
         """A real episode had so many steps."""
@@ -155,10 +155,16 @@ class Episodes:
             return self.limit
         return max(int(LONGER * self.longest), int(REACH / max(1.0 - self.gamma, 1e-2)))
 
-    def worst(self, steps: int) -> float:
+    def earned(self, experience: Experience) -> None:
+        """All rewards there were."""
+        ended = experience.discounts == 0.0
+        self.least = float(experience.rewards[~ended].min(initial=0.0))
+        self.last = float(experience.rewards[ended].min(initial=0.0))
+
+    def worst(self, steps: float) -> float:
         """What so many steps are worth at worst where nothing is known: the episode may end, or go on with
         the smallest reward."""
-        return min(0.0, self.least * steps)
+        return min(0.0, self.last, self.least * steps)
 
 
 class Imagination(Episodes):
@@ -207,7 +213,7 @@ class Imagination(Episodes):
         """What the world does; without `search` with the hyperparameters there are."""
         self.dynamics.learn(experience, rng, search)
         self.outgrown = False
-        self.least = float(experience.rewards.min())
+        self.earned(experience)
 
     def plan(self, values: Values, row: Array) -> Array:
         """The action row that is best some steps ahead."""
@@ -234,7 +240,7 @@ class Imagination(Episodes):
 
     def _lost(self, gamma: float) -> float:
         """What a state is worth of which nothing is known: the worst, as far as a discount reaches."""
-        return min(0.0, self.least / max(1.0 - gamma, 1e-3))
+        return self.worst(1.0 / max(1.0 - gamma, 1e-3))
 
     def _outcomes(self, values: Values, X: Array, world: World) -> tuple[Array, Array, NDArray[np.int8]]:
         """What follows inputs, and what that is worth to who acts by some values."""
@@ -394,7 +400,7 @@ class Imagination(Episodes):
         content: dict[str, Any] = {
             "dynamics": dynamics,
             "lengths": [self.longest, self.limit],
-            "least": self.least,
+            "least": [self.least, self.last],
             "growth": self.dynamics.growth,
             "outgrown": self.outgrown,
         }
@@ -408,7 +414,8 @@ class Imagination(Episodes):
         self.dynamics.growth = float(content["growth"])
         self.starts = deque((row.copy() for row in arrays["starts"]), maxlen=KEPT)
         self.longest, self.limit = (int(n) for n in content["lengths"])
-        self.least, self.outgrown = float(content["least"]), bool(content["outgrown"])
+        self.least, self.last = (float(x) for x in content["least"])
+        self.outgrown = bool(content["outgrown"])
         self.explorer = None
         if "explorer" in content:
             prior_mean, gamma = (float(x) for x in content["explorer"])

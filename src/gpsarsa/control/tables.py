@@ -108,7 +108,7 @@ class Tables(Episodes):
         )
         self.growth = 1.0 - before / int(self._counts.tried.sum())
         self.outgrown = False
-        self.least = float(experience.rewards.min())
+        self.earned(experience)
 
     def values_of(self, model: SparseGPSarsa, gamma: float | None = None) -> Values | None:
         return factorised(model, self.candidates, self.split, self.gamma if gamma is None else gamma)
@@ -204,7 +204,7 @@ class Tables(Episodes):
         arrays: dict[str, Array] = {"starts": np.array(self.starts).reshape(-1, self.split)}
         content = {
             "lengths": [self.longest, self.limit],
-            "least": self.least,
+            "least": [self.least, self.last],
             "growth": self.growth,
             "outgrown": self.outgrown,
         }
@@ -218,7 +218,8 @@ class Tables(Episodes):
     def restore(self, arrays: Mapping[str, Any], content: Mapping[str, Any]) -> None:
         self.starts = deque((row.copy() for row in arrays["starts"]), maxlen=KEPT)
         self.longest, self.limit = (int(n) for n in content["lengths"])
-        self.least, self.growth = float(content["least"]), float(content["growth"])
+        self.least, self.last = (float(x) for x in content["least"])
+        self.growth = float(content["growth"])
         self.outgrown = bool(content["outgrown"])
         if "counts.states" in arrays:
             self._counts = Counts(*(np.array(arrays[f"counts.{name}"]) for name in Counts._fields))
