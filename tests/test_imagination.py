@@ -268,7 +268,60 @@ def test_dynamics_are_saved_whole(experience, imagination):
     imagination2.learn(more, one)
     other2.learn(more, two)
     for mine, theirs in zip(imagination2.world, other2.world, strict=True):
-        assert np.array_equal(mine, theirs)
+        assert np.array_equal(mine, theirs, equal_nan=True)
+
+
+def bounce(s, a):
+    """A ball that actions 0, 1, 2 lift or let fall; below 0 the second column says that it touches the
+    ground, which throws it up at once."""
+    touching = s[0] < 0.0
+    x = s[0] + (0.3 + 0.02 * a if touching else 0.05 * (a - 1.3))
+    return np.array([min(x, 1.0), float(touching)]), -x * x, False
+
+
+def test_a_column_of_two_values_is_a_flag():
+    """Its values are one or the other, and what else happens depends on them as they are by then."""
+    experience, test = walked(1_500, worlds=bounce), walked(300, seed=7, worlds=bounce)
+    for rows in (experience, test):  # walks begin with noise there
+        rows.inputs[:, 1] = np.round(rows.inputs[:, 1])
+    imagination = imagined(experience)
+    np.testing.assert_array_equal(imagination.dynamics.flags, [[np.nan, 0.0], [np.nan, 1.0]])
+    ahead, _, fate = imagination.world.outcomes(test.inputs.copy())
+    assert set(ahead[:, 1]) == {0.0, 1.0}
+    right = ahead[:, 1] == test.following[:, 1]
+    assert np.mean(right) > 0.97
+    assert np.mean(ahead[test.following[:, 1] == 1.0, 1]) > 0.9
+    inside = right & (fate != LOST) & (test.following[:, 0] < 1.0)
+    assert np.abs(ahead - test.following)[inside, 0].max() < 2e-2
+
+
+def test_a_flag_may_appear_and_cease_to_be_one():
+    """First it was never up, then it was; then it had a third value, and is a number."""
+    experience, rng = walked(900, worlds=bounce), np.random.default_rng(0)
+    experience.inputs[:, 1] = np.round(experience.inputs[:, 1])
+    kinds = []
+    imagination = Imagination(*spaces_of(), GAMMA, 60)
+    part = Experience(2, 1, 10_000)
+
+    def learn(rows, third=None):
+        for i in rows:
+            ahead = experience.following[i].copy()
+            ahead[1] = ahead[1] if third is None else third
+            part.add(experience.inputs[i], experience.rewards[i], ahead, GAMMA, rng)
+        imagination.learn(part, rng)
+        kinds.append((bool(np.isfinite(imagination.dynamics.flags[0, 1])), imagination.dynamics.flags[1, 1]))
+        assert np.isfinite(imagination.world.outcomes(experience.inputs[:50].copy())[0]).all()
+
+    up = (experience.inputs[:, 1] == 1.0) | (experience.following[:, 1] == 1.0)
+    learn(np.flatnonzero(~up)[:200])
+    learn(np.flatnonzero(up)[:60])
+    other = Imagination(*spaces_of(), GAMMA, 60)
+    other.restore(*imagination.state())
+    X = experience.inputs[:80].copy()
+    np.testing.assert_array_equal(other.world.outcomes(X)[0], imagination.world.outcomes(X)[0])
+    learn(np.flatnonzero(~up)[200:210], third=0.5)
+    assert [kind for kind, _ in kinds] == [False, True, False]
+    assert kinds[1][1] == 1.0
 
 
 # ── acting and judging ───────────────────────────────────────────────────────────────────────────────
@@ -401,6 +454,21 @@ def test_imagined_rows_are_sums_over_steps(imagination, experience):
         assert reward == pytest.approx(total, abs=1e-9)
         assert discount == pytest.approx(weight)
         np.testing.assert_allclose(ahead, at, atol=1e-9)
+
+
+def test_the_worst_is_an_end_or_a_long_time():
+    """The smallest last reward is paid once, the smallest of the others as long as it goes on."""
+    experience, rng = Experience(2, 1, 100), np.random.default_rng(0)
+    imagination = Imagination(*spaces_of(), GAMMA, 60)
+    for reward, discount in ((-2.0, GAMMA), (1.0, GAMMA), (-50.0, 0.0), (70.0, 0.0)):
+        experience.add(np.zeros(3), reward, np.zeros(3), discount, rng)
+    imagination.earned(experience)
+    assert imagination.worst(10) == -50.0
+    assert imagination.worst(100) == -200.0
+    assert imagination._lost(GAMMA) == -50.0
+    experience.add(np.zeros(3), -8.0, np.zeros(3), GAMMA, rng)
+    imagination.earned(experience)
+    assert imagination._lost(GAMMA) == pytest.approx(-80.0)
 
 
 def test_episodes_are_as_long_as_one_that_was_cut_off():
