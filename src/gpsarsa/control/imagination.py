@@ -166,6 +166,15 @@ class Episodes:
         the smallest reward."""
         return min(0.0, self.last, self.least * steps)
 
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        starts = {"starts": np.array(self.starts)} if self.starts else {}
+        return starts, {"lengths": [self.longest, self.limit], "least": [self.least, self.last]}
+
+    def restore(self, arrays: Mapping[str, Array], content: Mapping[str, Any]) -> None:
+        self.starts = deque((row.copy() for row in arrays.get("starts", ())), maxlen=KEPT)
+        self.longest, self.limit = (int(n) for n in content["lengths"])
+        self.least, self.last = (float(x) for x in content["least"])
+
 
 class Imagination(Episodes):
     """Judges posteriors, and makes better ones, in a world that was learnt."""
@@ -395,27 +404,19 @@ class Imagination(Episodes):
     # -- files --------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        arrays, dynamics = self.dynamics.state()
-        arrays["starts"] = np.array(self.starts).reshape(-1, self.split)
-        content: dict[str, Any] = {
-            "dynamics": dynamics,
-            "lengths": [self.longest, self.limit],
-            "least": [self.least, self.last],
-            "growth": self.dynamics.growth,
-            "outgrown": self.outgrown,
-        }
+        arrays, content = super().state()
+        own, dynamics = self.dynamics.state()
+        arrays |= own
+        content |= {"dynamics": dynamics, "growth": self.dynamics.growth, "outgrown": self.outgrown}
         if self.explorer is not None:
             content["explorer"] = [self.explorer.prior_mean, self.explorer.gamma]
             arrays |= {f"explorer.{name}": getattr(self.explorer, name) for name in EXPLORER}
         return arrays, content
 
     def restore(self, arrays: Mapping[str, Array], content: Mapping[str, Any]) -> None:
+        super().restore(arrays, content)
         self.dynamics.restore(arrays, content["dynamics"])
-        self.dynamics.growth = float(content["growth"])
-        self.starts = deque((row.copy() for row in arrays["starts"]), maxlen=KEPT)
-        self.longest, self.limit = (int(n) for n in content["lengths"])
-        self.least, self.last = (float(x) for x in content["least"])
-        self.outgrown = bool(content["outgrown"])
+        self.dynamics.growth, self.outgrown = float(content["growth"]), bool(content["outgrown"])
         self.explorer = None
         if "explorer" in content:
             prior_mean, gamma = (float(x) for x in content["explorer"])

@@ -11,7 +11,6 @@ over as many steps as an episode has. In the same way the best policy is found f
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from gpsarsa._validation import Array
 from gpsarsa.basis import pivots
 from gpsarsa.control.experience import Experience
-from gpsarsa.control.imagination import KEPT, NOVEL, PATIENCE, REACH, Episodes, Judged, Tuning, Values
+from gpsarsa.control.imagination import NOVEL, PATIENCE, REACH, Episodes, Judged, Tuning, Values
 from gpsarsa.control.imagination import values_of as factorised
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.sparse import SparseGPSarsa
@@ -201,13 +200,8 @@ class Tables(Episodes):
     # -- files --------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        arrays: dict[str, Array] = {"starts": np.array(self.starts).reshape(-1, self.split)}
-        content = {
-            "lengths": [self.longest, self.limit],
-            "least": [self.least, self.last],
-            "growth": self.growth,
-            "outgrown": self.outgrown,
-        }
+        arrays, content = super().state()
+        content |= {"growth": self.growth, "outgrown": self.outgrown}
         if self._counts is not None:
             arrays |= {f"counts.{name}": array for name, array in self._counts._asdict().items()}
         if self.explorer is not None:
@@ -216,11 +210,8 @@ class Tables(Episodes):
         return arrays, content
 
     def restore(self, arrays: Mapping[str, Any], content: Mapping[str, Any]) -> None:
-        self.starts = deque((row.copy() for row in arrays["starts"]), maxlen=KEPT)
-        self.longest, self.limit = (int(n) for n in content["lengths"])
-        self.least, self.last = (float(x) for x in content["least"])
-        self.growth = float(content["growth"])
-        self.outgrown = bool(content["outgrown"])
+        super().restore(arrays, content)
+        self.growth, self.outgrown = float(content["growth"]), bool(content["outgrown"])
         if "counts.states" in arrays:
             self._counts = Counts(*(np.array(arrays[f"counts.{name}"]) for name in Counts._fields))
         if "wish" in arrays:
