@@ -8,7 +8,7 @@ FRESH := .venv/.fresh
 PEERS := .peers/.ready
 BODIES := .venv/.bodies .peers/.bodies
 
-.PHONY: setup demo test lint format figure bench bench-evidence bench-agent bench-control bench-offline bench-ablation check-sb3 study clean
+.PHONY: setup demo test lint format figure tables bench bench-evidence bench-agent bench-control bench-offline bench-ablation check-sb3 study clean
 
 setup: $(READY)
 
@@ -80,6 +80,10 @@ bench-offline: $(FRESH)
 # The agent without one of its parts, for docs/control.md.
 bench-ablation: $(FRESH)
 	$(BIN)/python -m benchmarks.control_ablation
+
+# The README's tables, measured here: about an hour, and on where it was interrupted.
+tables: $(FRESH) $(PEERS)
+	$(BIN)/python -m benchmarks.tables .peers/bin/python
 
 # Stable-Baselines3's evaluate_policy takes our agents as they are.
 check-sb3: $(PEERS)

@@ -22,7 +22,7 @@ from gpsarsa.control import policies
 from gpsarsa.placement import Novelty
 
 STEPS = 10_000
-PEER = Path(__file__).with_name("sb3.py")
+PEER, PPO = Path(__file__).with_name("sb3.py"), "PPO (Stable-Baselines3)"
 
 
 def environment_time(steps: int = 5_000) -> float:
@@ -90,11 +90,11 @@ def peer(python: str, steps: int = STEPS) -> float:
     return float(json.loads(answer)["seconds a step"])
 
 
-def main() -> None:
-    python = sys.argv[1] if len(sys.argv) > 1 else None
+def measure(python: str | None = None, repeats: int = 5) -> dict[str, list[float]]:
+    """Seconds a step, one number a repeat; what is compared takes turns."""
     overhead(0, 1_000)  # compiles
     rows: dict[str, list[float]] = {}
-    for repeat in range(5):
+    for repeat in range(repeats):
         own = environment_time()
         with threadpool_limits(1):
             measured = overhead(repeat)
@@ -103,14 +103,19 @@ def main() -> None:
         rows.setdefault("agent", []).append(measured["all"] - own)
         rows.setdefault("of it slow steps", []).append(measured["slow"])
         if python is not None:
-            rows.setdefault("PPO (Stable-Baselines3)", []).append(peer(python) - own)
+            rows.setdefault(PPO, []).append(peer(python) - own)
         rows.setdefault("the environment itself", []).append(own)
+    return rows
+
+
+def main() -> None:
+    rows = measure(sys.argv[1] if len(sys.argv) > 1 else None)
     print("CartPole-v1, µs a step (median of 5, smallest and largest)\n")
     for name, values in rows.items():
         low, mid, high = 1e6 * min(values), 1e6 * float(np.median(values)), 1e6 * max(values)
         print(f"{name:<28}{mid:8.0f}   ({low:.0f} … {high:.0f})")
-    if python is not None:
-        ratio = np.array(rows["agent"]) / np.array(rows["PPO (Stable-Baselines3)"])
+    if PPO in rows:
+        ratio = np.array(rows["agent"]) / np.array(rows[PPO])
         print(f"\nagent / PPO: {float(np.median(ratio)):.2f}")
 
 

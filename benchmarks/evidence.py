@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -119,7 +119,8 @@ def compare(mine: Evaluate, theirs: Evaluate, sarsa: Evaluate) -> dict[str, floa
     }
 
 
-def measure(python: str) -> Iterator[dict[str, str | float]]:
+def measure(python: str, counts: Sequence[int] = (1, 2)) -> Iterator[dict[str, str | float]]:
+    """Each peer in turn, with each count of threads."""
     p = problem(np.random.default_rng(0))
     plain = Transitions(p["X"], p["y"], p["X"], np.zeros(N))
     discounts = np.where(np.arange(N) % 200 == 199, 0.0, 0.99)  # episodes of 200 steps
@@ -127,7 +128,7 @@ def measure(python: str) -> Iterator[dict[str, str | float]]:
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "problem.npz")
         np.savez(path, allow_pickle=False, **p)
-        for threads in (1, 2):
+        for threads in counts:
             for name, objective in OBJECTIVES.items():
                 calls = ours(p, plain, objective), ours(p, episodes, objective)
                 with threadpool_limits(threads), peer(python, name, path, threads) as (title, theirs):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.linalg.blas import dsymv, dsyr, dtrmv
 from threadpoolctl import threadpool_limits
@@ -12,11 +14,11 @@ from gpsarsa import SparseGPSarsa, Transitions, kernels
 SIZES = (32, 64, 100, 128, 256, 512)
 
 
-def measure(repeats: int = 15) -> list[dict[str, float]]:
+def measure(repeats: int = 15, sizes: Sequence[int] = SIZES) -> list[dict[str, float]]:
     rng = np.random.default_rng(0)
     results = []
     with threadpool_limits(1):
-        for M in SIZES:
+        for M in sizes:
             N = max(500, min(4000, 400_000 // M))
             path = random_walk(rng, N + 1)
             t = Transitions(path[:-1], rng.standard_normal(N), path[1:], np.full(N, 0.95))

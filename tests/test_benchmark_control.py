@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from benchmarks import control, control_ablation, control_report
+from benchmarks import control, control_ablation, control_report, tables
 from benchmarks.control import Results, Run
 from benchmarks.control_tasks import TASKS, Judge, Rescaled, Task, marks
 from benchmarks.tiles import TILES, TILINGS, OneHot, TileCoder, TileSarsa
@@ -245,3 +245,34 @@ def test_a_part_that_is_taken_away_is_missed():
     whole, less = (control_ablation.execute(run, sys.executable)["evaluations"] for run in runs)
     assert [step for step, _ in whole] == [step for step, _ in less] == [500]
     assert whole != less
+
+
+# -- the README's tables --------------------------------------------------------------------------
+
+
+def test_the_table_of_steps_is_made_of_runs():
+    """The median of the first three seeds; others do not count, and who did not pass is said to."""
+
+    def row(contender, task, seed, *curve):
+        return {"contender": contender, "task": task, "seed": seed, "evaluations": list(curve)}
+
+    rows = [row("gpsarsa", "CartPole-v1", 3_000 + i, (500, 20.0), (1_000 + 500 * i, 500.0)) for i in range(3)]
+    rows.append(row("gpsarsa", "CartPole-v1", 3_003, (500, 500.0)))
+    rows += [row("dqn", "MountainCar-v0", 3_000 + i, (500, -200.0 + 95 * (i == 0))) for i in range(3)]
+    lines = {cells[0]: cells[1:] for cells in tables.sample_efficiency(rows)}
+    assert lines["steps until first passed"] == ["gpsarsa", "tile coding", "DQN", "PPO", "SAC"]
+    assert lines["CartPole-v1 (475)"] == ["1 500", "not measured", "not measured", "not measured", "–"]
+    assert lines["MountainCar-v0 (−110)"][2] == "more than 120 000 (1 of 3 passed)"
+
+
+def test_tables_are_written_between_their_marks(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{tables.BEGIN}\nold\n{tables.END}\nafter\n")
+    for text in ("one", "two"):
+        tables.write(tables.markdown([["a", "b"], [text, "4"]]), page)
+    table = "| a | b |\n|---|---|\n| two | 4 |"
+    assert page.read_text() == f"before\n{tables.BEGIN}\n\n{table}\n\n{tables.END}\nafter\n"
+    page.write_text("nothing here")
+    with pytest.raises(ValueError, match=r"page\.md has no place for the tables"):
+        tables.write("text", page)
+    assert page.read_text() == "nothing here"
