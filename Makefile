@@ -8,7 +8,7 @@ FRESH := .venv/.fresh
 PEERS := .peers/.ready
 BODIES := .venv/.bodies .peers/.bodies
 
-.PHONY: setup demo test lint format figure tables bench bench-evidence bench-agent bench-control bench-offline bench-ablation check-sb3 study clean
+.PHONY: setup demo test lint format figure tables release bench bench-evidence bench-agent bench-control bench-offline bench-ablation check-sb3 study clean
 
 setup: $(READY)
 
@@ -90,6 +90,10 @@ check-sb3: $(PEERS)
 	.peers/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
 	.peers/bin/python -m pip install --quiet --disable-pip-version-check .
 	cd .peers && bin/python ../benchmarks/sb3.py evaluate
+
+# What strangers will install: sdist and wheel, alone, with each extra, and with the lowest versions.
+release: $(READY)
+	$(BIN)/python tools/release.py
 
 clean:
 	rm -rf .venv .peers runs/demo build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -3,7 +3,7 @@
 The default agent, and the same with one part taken away, on seeds that are not those of `benchmarks.control`,
 on tasks that can be learnt in 3 000 steps. Each finished run is one line of `control_ablation.jsonl`; an
 interrupted benchmark goes on where it was. The table goes into docs/control.md: of the evaluations every 500
-steps, how many reach the threshold.
+steps, five episodes each, how many reach the threshold.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ RESULTS = Path(__file__).with_name("control_ablation.jsonl")
 PAGE = ROOT / "docs" / "control.md"
 BEGIN, END = "<!-- ablation: written by benchmarks.control_ablation -->", "<!-- end of ablation -->"
 NAMES = ("CartPole-v1", "MountainCar-v0", "Acrobot-v1", "Pendulum-v1", "MountainCarContinuous-v0")
-SEEDS, STEPS = range(200, 206), 3_000
+SEEDS, STEPS, EPISODES = range(200, 206), 3_000, 5
 
 
 def constant(module: Any, name: str, value: Any) -> Callable[[], None]:
@@ -154,7 +154,8 @@ def main(arguments: list[str]) -> None:
     if len(arguments) == 4:
         part, name, seed, steps = arguments
         PARTS[part]()
-        print(json.dumps(gpsarsa(TASKS[name], int(seed), int(steps))))
+        task = replace(TASKS[name], episodes=EPISODES)
+        print(json.dumps(gpsarsa(task, int(seed), int(steps))))
         return
     results = Results(RESULTS)
     if arguments != ["--report"]:
