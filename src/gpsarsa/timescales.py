@@ -54,9 +54,17 @@ STRETCH = 16  # how many transitions in a row a reservoir keeps together under c
 class Slow:
     """A slow timescale: what is learnt by the evidence, and how often.
 
-    `every` counts "transitions" or "episodes"; the other fields are arguments of
-    `SparseGPSarsa.optimize`. By default the objective is the variational bound where nothing but
-    pseudo-inputs moves, so that they keep covering the data, and the evidence otherwise.
+    Parameters
+    ----------
+    every : int
+        How many transitions or episodes lie between two steps.
+    unit : {"transitions", "episodes"}
+        What `every` counts.
+    pseudo_inputs, hyperparameters, prior_mean, bounds, max_iterations :
+        As `SparseGPSarsa.optimize` takes them.
+    objective : {"evidence", "variational"}, optional
+        By default the variational bound where nothing but pseudo-inputs moves, so that they keep
+        covering the data, and the evidence otherwise.
     """
 
     every: int
@@ -120,6 +128,10 @@ class Timescales:
         model keeps. A model that keeps none ("streaming" growth) is refitted on the reservoir when
         hyperparameters change; when only pseudo-inputs move, it keeps what it knows.
     seed : int or Generator
+        For strategies that draw, and the reservoir.
+
+    `counts` says how many transitions and episodes came, and how many pseudo-inputs were added and
+    dropped and slow steps taken; `reports` holds the newest 100 `Optimization`s.
     """
 
     def __init__(
