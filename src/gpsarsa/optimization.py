@@ -29,10 +29,14 @@ class Optimization:
 
     Parameters
     ----------
-    start, end : float
-        The objective before and after it.
-    iterations, evaluations : int
+    start : float
+        The objective before,
+    end : float
+        and after it.
+    iterations : int
         Of all climbs together.
+    evaluations : int
+        Of the objective, likewise.
     reason : str
         Why it stopped.
     converged : bool

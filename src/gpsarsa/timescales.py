@@ -60,11 +60,19 @@ class Slow:
         How many transitions or episodes lie between two steps.
     unit : {"transitions", "episodes"}
         What `every` counts.
-    pseudo_inputs, hyperparameters, prior_mean, bounds, max_iterations :
-        As `SparseGPSarsa.optimize` takes them.
+    pseudo_inputs : bool
+        Whether Z moves. This and what follows is as `SparseGPSarsa.optimize` takes it.
+    hyperparameters : bool or names
+        Whether the kernel's parameters and the noise variance are learnt, or which of them.
+    prior_mean : bool
+        Whether μ₀ is learnt.
     objective : {"evidence", "variational"}, optional
         By default the variational bound where nothing but pseudo-inputs moves, so that they keep
         covering the data, and the evidence otherwise.
+    bounds : dict of (low, high), optional
+        By name.
+    max_iterations : int
+        Of each step.
     """
 
     every: int
