@@ -75,7 +75,7 @@ def commands(block):
 
 def alike(printed, shown):
     """Whether a page shows what was printed: the same words, and numbers that are a tenth apart at most."""
-    number = re.compile(r"[-−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+    number = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
     same_words = number.sub("#", printed).split() == number.sub("#", shown).split()
     pairs = zip(number.findall(printed), number.findall(shown), strict=False)
     return same_words and all(
