@@ -8,7 +8,7 @@ FRESH := .venv/.fresh
 PEERS := .peers/.ready
 BODIES := .venv/.bodies .peers/.bodies
 
-.PHONY: setup demo test lint format figure tables release bench bench-evidence bench-agent bench-control bench-offline bench-ablation check-sb3 study clean
+.PHONY: setup demo test lint format docs pictures figure tables release bench bench-evidence bench-agent bench-control bench-offline bench-ablation check-sb3 study clean
 
 setup: $(READY)
 
@@ -36,6 +36,15 @@ lint: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The documentation as a site that needs no network; warnings are errors.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "look at site/index.html"
+
+# The pictures of docs/tour.md.
+pictures: $(FRESH)
+	$(BIN)/python -m studies.tour
 
 figure: $(FRESH)
 	$(BIN)/python -m studies.figure
@@ -96,5 +105,5 @@ release: $(READY)
 	$(BIN)/python tools/release.py
 
 clean:
-	rm -rf .venv .peers runs/demo build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .peers runs/demo site build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -exec rm -rf {} +

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 import gpsarsa
 
@@ -160,23 +157,6 @@ def test_only_the_first_run_compiles_and_each_function_once(tmp_path):
     assert not [line for line in first if line.startswith("many:")]
     second = run(COMPILED, NUMBA_CACHE_DIR=str(tmp_path)).split("\n")
     assert int(second[0]) == 0
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/learning.md"])
-def test_the_code_on_a_page_runs(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (SOURCE.parents[1] / page).read_text(), re.DOTALL)
-    assert blocks
-    names: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, page, "exec"), names)
-
-
-def test_links_and_pictures_lead_somewhere():
-    root = SOURCE.parents[1]
-    for page in [root / "README.md", root / "CHANGELOG.md", *(root / "docs").glob("*.md")]:
-        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} refers to {target}"
 
 
 def test_the_version_is_one_number():

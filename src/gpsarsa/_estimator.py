@@ -42,18 +42,22 @@ class Estimator:
 
     @property
     def kernel(self) -> KernelLike:
+        """The kernel in use; `optimize` puts another in its place."""
         return self._kernel
 
     @property
     def noise_variance(self) -> float:
+        """σ² in use; `optimize` may change it."""
         return self._noise_variance
 
     @property
     def noise(self) -> str:
+        """The noise model: "iid" or "correlated"."""
         return self._noise
 
     @property
     def prior_mean(self) -> float:
+        """μ₀ in use; `optimize(prior_mean=True)` changes it."""
         return self._prior_mean
 
     @property

@@ -80,6 +80,8 @@ def evaluate_into(
 ) -> Result:
     """Evaluate a policy from a table and keep the result in a folder; nothing is kept where `out` is None.
 
+    Arguments that are not described here are those of `gpsarsa.offline.evaluate`.
+
     Parameters
     ----------
     out : path, optional
@@ -89,8 +91,6 @@ def evaluate_into(
         The folder of a training run, or an agent's file: its greedy policy is evaluated.
     report : bool
         Whether to write report.html.
-
-    The others are those of `gpsarsa.offline.evaluate`.
     """
     settings: Config = {
         "gamma": gamma, "pseudo_inputs": pseudo_inputs, "noise": noise, "prior_mean": prior_mean,

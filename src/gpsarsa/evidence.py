@@ -1,6 +1,6 @@
 """The log evidence of a model and its exact gradient.
 
-With Λ the noise of the rewards (for FITC including what Z cannot explain) and C = ΨᵀΨ + Λ their
+With Λ the noise of the rewards (for FITC including what Z cannot explain) and C = ΨΨᵀ + Λ their
 covariance, F = log N(r; 0, C). The adjoint method needs the posterior N(m, R) and, per transition,
 
     a = Λ⁻¹(r − Ψm),   y = Λ⁻¹ψ,   Q = aaᵀ − C⁻¹,   g = 2 ∂F/∂τ = diag(Q) for FITC, 0 for DTC,

@@ -37,7 +37,9 @@ class GPSarsa(Estimator):
 
     Parameters
     ----------
-    kernel : Kernel, or any object with `__call__(A, B)` and `diag(A)`
+    kernel : Kernel or KernelLike
+        How alike two state-action pairs are: one of `gpsarsa.kernels`, or any object with
+        `__call__(A, B)` and `diag(A)`.
     noise_variance : float
         σ² of the reward noise.
     noise : {"iid", "correlated"}

@@ -39,9 +39,11 @@ __all__ = ["Delta", "Kernel", "KernelLike", "Matern32", "Matern52", "Product", "
 class KernelLike(Protocol):
     """What a user's own kernel must offer."""
 
-    def __call__(self, A: Array, B: Array) -> Array: ...
+    def __call__(self, A: Array, B: Array) -> Array:
+        """The matrix k(A_i, B_j)."""
 
-    def diag(self, A: Array) -> Array: ...
+    def diag(self, A: Array) -> Array:
+        """The vector k(A_i, A_i)."""
 
 
 def answer(values: Any, shape: tuple[int, ...], call: str) -> Array:
@@ -308,7 +310,11 @@ class _Stationary(Kernel):
 
 
 class RBF(_Stationary):
-    """variance · exp(−r²/2), the squared exponential: very smooth functions."""
+    """variance · exp(−r²/2), the squared exponential: very smooth functions.
+
+    Here and below r² = Σ ((a_c − b_c) / lengthscale_c)² over the `columns` read, by default all;
+    `lengthscales` is one number for all of them or one for each.
+    """
 
     _kind = _table.RBF
 

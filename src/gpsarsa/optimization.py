@@ -25,17 +25,41 @@ __all__ = ["Bounds", "Objective", "Optimization", "Parameters", "Search", "maxim
 
 @dataclass(frozen=True)
 class Optimization:
-    """What an optimisation did."""
+    """What an optimisation did.
 
-    start: float  # the objective before,
-    end: float  # and after it
+    Parameters
+    ----------
+    start : float
+        The objective before,
+    end : float
+        and after it.
+    iterations : int
+        Of all climbs together.
+    evaluations : int
+        Of the objective, likewise.
+    reason : str
+        Why it stopped.
+    converged : bool
+        Whether it stopped because nothing more was to be gained.
+    objective : {"evidence", "variational"}
+        What was climbed.
+    trace : list of float
+        The objective after each accepted step of the best climb.
+    merged : int
+        Pseudo-inputs that became determined by others, and left.
+    interrupted : bool
+        Whether Ctrl-C ended it.
+    """
+
+    start: float
+    end: float
     iterations: int
     evaluations: int
-    reason: str  # why it stopped
+    reason: str
     converged: bool
     objective: str = "evidence"
-    trace: list[float] = field(default_factory=list, repr=False)  # after each accepted step of the best run
-    merged: int = 0  # pseudo-inputs that became determined by others, and left
+    trace: list[float] = field(default_factory=list, repr=False)
+    merged: int = 0
     interrupted: bool = False
 
     def __str__(self) -> str:

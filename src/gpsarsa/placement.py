@@ -73,9 +73,11 @@ class Placement(Protocol):
 
     def choose(
         self, transitions: Transitions, count: int, kernel: KernelLike, noise_variance: float, rng: Any = None
-    ) -> Array: ...
+    ) -> Array:
+        """At most `count` of the inputs visited, as rows, all different."""
 
-    def admits(self, situation: Situation) -> bool: ...
+    def admits(self, situation: Situation) -> bool:
+        """Whether the input just visited should become a pseudo-input."""
 
 
 @dataclass(frozen=True)

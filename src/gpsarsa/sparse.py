@@ -36,8 +36,9 @@ class SparseGPSarsa(Estimator):
 
     Parameters
     ----------
-    kernel : Kernel, or any object with `__call__(A, B)` and `diag(A)`
-        How alike two state-action pairs are.
+    kernel : Kernel or KernelLike
+        How alike two state-action pairs are: one of `gpsarsa.kernels`, or any object with
+        `__call__(A, B)` and `diag(A)`.
     noise_variance : float
         σ² of the reward noise.
     pseudo_inputs : (M, d) array
@@ -477,14 +478,17 @@ class SparseGPSarsa(Estimator):
 
     @property
     def growth(self) -> str:
+        """What changing the pseudo-inputs means for the past: "exact", "frozen" or "streaming"."""
         return self._growth
 
     @property
     def weights(self) -> str:
+        """The weights of transitions: "fitc" or "dtc"."""
         return self._weights
 
     @property
     def forgetting(self) -> float:
+        """λ; 1 forgets nothing."""
         return self._forgetting
 
     @property

@@ -54,9 +54,25 @@ STRETCH = 16  # how many transitions in a row a reservoir keeps together under c
 class Slow:
     """A slow timescale: what is learnt by the evidence, and how often.
 
-    `every` counts "transitions" or "episodes"; the other fields are arguments of
-    `SparseGPSarsa.optimize`. By default the objective is the variational bound where nothing but
-    pseudo-inputs moves, so that they keep covering the data, and the evidence otherwise.
+    Parameters
+    ----------
+    every : int
+        How many transitions or episodes lie between two steps.
+    unit : {"transitions", "episodes"}
+        What `every` counts.
+    pseudo_inputs : bool
+        Whether Z moves. This and what follows is as `SparseGPSarsa.optimize` takes it.
+    hyperparameters : bool or names
+        Whether the kernel's parameters and the noise variance are learnt, or which of them.
+    prior_mean : bool
+        Whether μ₀ is learnt.
+    objective : {"evidence", "variational"}, optional
+        By default the variational bound where nothing but pseudo-inputs moves, so that they keep
+        covering the data, and the evidence otherwise.
+    bounds : dict of (low, high), optional
+        By name.
+    max_iterations : int
+        Of each step.
     """
 
     every: int
@@ -120,6 +136,10 @@ class Timescales:
         model keeps. A model that keeps none ("streaming" growth) is refitted on the reservoir when
         hyperparameters change; when only pseudo-inputs move, it keeps what it knows.
     seed : int or Generator
+        For strategies that draw, and the reservoir.
+
+    `counts` says how many transitions and episodes came, and how many pseudo-inputs were added and
+    dropped and slow steps taken; `reports` holds the newest 100 `Optimization`s.
     """
 
     def __init__(

@@ -70,8 +70,10 @@ def train(
     ----------
     env_id : str
         As `gymnasium.make` takes it; "module:Id-v0" imports the module first.
-    steps, seed : int, optional
-        By default 10 000 and 0; those of the run where one is resumed. More steps than the run had extend it.
+    steps : int, optional
+        By default 10 000; those of the run where one is resumed. More steps than the run had extend it.
+    seed : int, optional
+        By default 0, or that of the run.
     out : path
         The folder. One that holds a run is refused, unless `resume` is set.
     resume : bool
@@ -84,10 +86,14 @@ def train(
         Steps between checkpoints; each waits for the end of an episode.
     evaluate_episodes : int
         Greedy episodes after training, in an environment of their own; 0 for none.
-    progress_bar, report, tensorboard : bool
-        Whether to show progress on standard error, to write report.html, and TensorBoard's files.
+    progress_bar : bool
+        Whether to show progress on standard error.
+    report : bool
+        Whether to write report.html.
     agent_options : mapping, optional
         method, budget, memory, warmup, policy: see SarsaAgent.
+    tensorboard : bool
+        Whether to write TensorBoard's files too.
     """
     folder, options = Path(out), dict(agent_options or {})
     for name in options:

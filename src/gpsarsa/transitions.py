@@ -27,6 +27,7 @@ class Transitions:
     inputs : (N, d) array
         x, the state-action pairs that were left.
     rewards : (N,) array
+        r, one for each row.
     next_inputs : (N, d) array
         x′, the state-action pairs that were entered. Ignored where the discount is 0, whatever
         they hold; the stored copy repeats x there.
@@ -142,22 +143,27 @@ class Transitions:
 
     @property
     def inputs(self) -> Array:
+        """x, (N, d)."""
         return _read_only(self._inputs)
 
     @property
     def rewards(self) -> Array:
+        """r, (N,)."""
         return _read_only(self._rewards)
 
     @property
     def next_inputs(self) -> Array:
+        """x′, (N, d); x where the discount is 0."""
         return _read_only(self._next_inputs)
 
     @property
     def discounts(self) -> Array:
+        """γ of each row, (N,); 0 where the episode terminated."""
         return _read_only(self._discounts)
 
     @property
     def starts(self) -> NDArray[np.bool_]:
+        """Which rows do not continue the row before, (N,)."""
         return _read_only(self._starts)
 
     @property

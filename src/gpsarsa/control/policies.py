@@ -33,9 +33,25 @@ Choice = Callable[["Decision"], Array]  # the chosen action as a row
 class Decision:
     """What a policy decides from.
 
-    `observation` is the environment's own, `row` the same as numbers, `step` counts the environment's
-    steps so far, `rng` is the agent's generator. `model` is the posterior over Q, whose inputs are rows
-    of an observation followed by an action; None before there is one.
+    Parameters
+    ----------
+    observation : Any
+        The environment's own.
+    row : array
+        The same as numbers.
+    step : int
+        The environment's steps so far.
+    rng : Generator
+        The agent's.
+    model : SparseGPSarsa or None
+        The posterior over Q, whose inputs are rows of an observation followed by an action; None before
+        there is one.
+    actions : Actions
+        The action space.
+    draw : callable
+        This episode's function, drawn when it is first asked for.
+    curious : callable or None
+        The action row that leads to what is not known; None where none is known.
     """
 
     observation: Any
@@ -44,8 +60,8 @@ class Decision:
     rng: np.random.Generator
     model: SparseGPSarsa | None
     actions: Actions
-    draw: Callable[[], Function]  # this episode's function, drawn when it is first asked for
-    curious: Callable[[], Array] | None = None  # the action row that leads to what is not known
+    draw: Callable[[], Function]
+    curious: Callable[[], Array] | None = None
 
     @property
     def greedy(self) -> Any:
@@ -58,6 +74,7 @@ class Decision:
         return self.actions.action(self.any())
 
     def any(self) -> Array:
+        """An action row drawn uniformly."""
         return self.actions.random(1, self.rng)[0]
 
     def best(self, bonus: float = 0.0) -> Array:

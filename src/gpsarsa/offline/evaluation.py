@@ -205,15 +205,19 @@ def evaluate(
         A table of transitions, see `gpsarsa.offline.datasets`.
     gamma : float
         The discount.
-    kernel, noise_variance, pseudo_inputs :
-        What is given is used as it is; a kernel or noise variance of None is learnt by the evidence on a
-        sample, a number of pseudo-inputs is placed among the inputs of a sample.
+    kernel : Kernel or KernelLike, optional
+        Used as it is; None: learnt by the evidence on a sample.
+    noise_variance : float, optional
+        Likewise.
     prior_mean : float
+        Q's mean before any data.
     noise : {"auto", "iid", "correlated"}
         "auto": none; the posterior of the projected fixed point, which stochastic transitions do not bias.
         "iid": the residual's posterior, for deterministic transitions. "correlated": the posterior under
         Engel's noise model with DTC weights, for stochastic ones; it needs `episode` and `step` columns and
         the logged next actions, and is biased where episodes are truncated.
+    pseudo_inputs : int or (M, d) array
+        How many are placed among the inputs of a sample, or which.
     target_policy : object with `predict`, optional
         Evaluate this policy instead of the one that made the log.
     bootstrap : int
@@ -221,11 +225,17 @@ def evaluate(
         of mean 1 says, and the posterior mean is solved for anew; kernel and pseudo-inputs stay. A pass over
         the table for every 25 of them.
     engine : {"local", "ray"} or an Engine
-        `workers` says how many, `address` where a Ray cluster is.
+        Where it runs.
     seed : int
         Of the sample and the bootstrap.
     work : folder, optional
         Keeps the sums of finished partitions, so that an interrupted evaluation goes on where it was.
+    workers : int, optional
+        Threads, or tasks of Ray, at a time; by default as many as there are cores.
+    address : str, optional
+        Of a Ray cluster.
+    progress_bar : bool
+        Whether to show progress on standard error.
     """
     dataset = source if isinstance(source, Dataset) else open_dataset(source)
     check.one_of(noise, "noise", ("auto", "iid", "correlated"))

@@ -252,14 +252,25 @@ def record(
     Parameters
     ----------
     env : gymnasium.Env or str
+        A single environment, or the id of one.
     policy : object with predict, callable, or None
         Stable-Baselines3's `predict`, asked with `deterministic`; or a function from an observation to an
         action; or None for actions at random. It is asked once in every state, and its answer is both the
         row's next action and the next row's action.
-    episodes, steps : int
-        When to stop, at whichever comes first. An episode cut short by `steps` is marked as truncated.
+    path : path
+        The table to write.
+    episodes : int, optional
+        How many to play. One of this and `steps` must be given; it ends at whichever comes first.
+    steps : int, optional
+        How many to take; the episode that this cuts short is marked as truncated.
     seed : int, optional
         Settles all episodes' beginnings, and the actions at random.
+    deterministic : bool
+        What `predict` is asked with.
+    rows_per_group : int
+        Rows in a row group of the file.
+    progress_bar : bool
+        Whether to show progress on standard error.
     """
     if episodes is None and steps is None:
         raise ValueError("neither episodes nor steps is given; expected at least one, to know when to stop")
