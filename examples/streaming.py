@@ -2,8 +2,8 @@
 
 Two readings of a machine wander about their means for ever, and how they stand is rewarded. Transitions come
 one by one, and none is kept. The first 2 000 choose the kernel; after that `Timescales` takes in each, puts a
-pseudo-input where one is missing, and drops the least useful one at the budget. For this process the true value is
-known in closed form, so the error can be watched as it falls, while time and memory stay what they were.
+pseudo-input where one is missing, and drops the least useful one at the budget. The true value is known here
+in closed form, so the error can be watched as it falls, while time and memory stay what they were.
 """
 
 import itertools
@@ -56,7 +56,7 @@ def begin(transitions, budget):
 
 
 def follow(run, transitions, count, every, file):
-    """Take in `count` transitions; a row after `every` of them: seen, error, time, size of all that is kept."""
+    """Take in `count` transitions; a row for `every` of them: seen, error, µs each, kB kept."""
     states = SPREAD * np.random.default_rng(99).normal(size=(1_000, 2))
     true, rows = true_value(states), []
     for done in range(every, count + 1, every):
@@ -81,7 +81,7 @@ def draw(path, tables, run, spread):
         for table in tables:
             axis.plot(table[:, 0] / 1e3, table[:, column], ".-")
         axis.set(title=label, xlabel="thousand transitions seen", ylim=(0, None))
-    axes[0].set_title(f"{labels[0]} (values spread by {spread:.1f})")
+    axes[0].set_title(f"error, where values spread by {spread:.1f}")
     side = np.linspace(-3.0, 3.0, 61)
     grid = np.stack(np.meshgrid(side, side), axis=-1)
     values = run.model.predict(grid.reshape(-1, 2)).reshape(61, 61)
@@ -110,9 +110,7 @@ def main(out="runs/streaming", count=60_000, every=3_000, budget=60, seeds=3):
                 f"  {seen:6.0f} seen   error {error:.3f}   {micros:3.0f} µs a transition   {size:.1f} kB kept"
             )
     kept = FIRST + count
-    print(
-        f"Values spread by {spread:.2f}. The {kept} transitions themselves would fill {48 * kept / 1e3:.0f} kB."
-    )
+    print(f"Values spread by {spread:.2f}. All {kept} transitions would fill {48 * kept / 1e3:.0f} kB.")
     print(
         f"Inside the model's own 90 % interval at the end: {', '.join(f'{100 * s:.0f} %' for s in shares)}."
     )
