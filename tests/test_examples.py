@@ -36,11 +36,14 @@ def test_scripts_tell_what_they_show_and_the_readme_lists_them(script):
 
 def test_mountain_car_trains_and_writes_its_report(tmp_path, capsys):
     demo = example("demo")
-    (tmp_path / "demo").mkdir()
-    for _ in range(2):  # the second takes the place of the first
-        run = demo.main(tmp_path / "demo", steps=300)
-    assert run.summary["steps"] == 300
-    assert (tmp_path / "demo" / "report.html").stat().st_size > 10_000
+    out = tmp_path / "demo"
+    out.mkdir()
+    for name in ("config.json", "agent.old"):  # of an earlier demo, which makes way
+        (out / name).write_text("{}", encoding="utf-8")
+    run = demo.main(out, steps=220)
+    assert not (out / "agent.old").exists()
+    assert run.summary["steps"] == 220
+    assert (out / "report.html").stat().st_size > 10_000
     assert f"{run.summary['evaluation']['mean']:.1f}" in capsys.readouterr().out
 
 
@@ -48,18 +51,17 @@ def test_cartpole_goes_on_from_the_file_bit_for_bit(tmp_path, capsys):
     found = example("cartpole").main(tmp_path, steps=300, more=100, every=50, seeds=1)
     assert found["gap"] == 0.0
     assert found["steps"] == 400
-    steps, means, _ = np.array(found["curves"][0]).T
-    assert (np.diff(steps) > 0).all()
-    assert steps[0] <= 300 < steps[-1]
+    steps, means = np.array(found["curves"][0]).T
+    np.testing.assert_array_equal(steps, np.arange(50, 401, 50))
     assert means.max() > 100.0  # chance: 22
-    assert "never saved" in capsys.readouterr().out
+    assert "never left memory differ by at most 0." in capsys.readouterr().out
     assert_drawn(tmp_path / "returns.png")
 
 
 def test_pendulum_costs_less_than_chance(tmp_path, capsys):
     pendulum = example("pendulum")
-    found = pendulum.main(tmp_path, steps=400, every=200, seeds=1, judged=3, size=9)
-    assert found["means"][0] > -1000.0  # chance: -1200
+    found = pendulum.main(tmp_path, steps=300, every=100, seeds=(2,), judged=3, size=9)
+    assert max(mean for _, mean, _ in found["curves"][2]) > -800.0  # chance: -1200
     torques = np.array(found["tracks"])[:, :, 2]
     assert torques.shape == (3, 200)
     assert 0.5 < np.abs(torques).max() <= 2.0
