@@ -3,6 +3,7 @@
 A step is a twentieth of a second, and the agent gets 800 of them. The return counts what 200 steps cost; it
 depends on where the pendulum begins, and -200 on average is usually called solved. Actions are torques
 between -2 and 2. The maps show what was learnt, and how the pendulum gets up.
+The curves are means of five episodes, always the same; what is printed comes from others, and may disagree.
 """
 
 from pathlib import Path
