@@ -151,9 +151,7 @@ def main(out="runs/docking", budget=300, warmup=60, seeds=5, attempts=50, size=4
     docked, returns = np.array(found["agents"]).T
     half = t.ppf(0.975, seeds - 1) * returns.std(ddof=1) / np.sqrt(seeds) if seeds > 1 else np.inf
     low, mean, high = 100 * docked.min(), 100 * docked.mean(), 100 * docked.max()
-    print(
-        f"What {budget / 60:.0f} hours buy: {mean:.0f} % docked ({low:.0f} to {high:.0f} % over {seeds} seeds),"
-    )
+    print(f"{budget} minutes buy {mean:.0f} % docked ({low:.0f} to {high:.0f} % over {seeds} seeds) and")
     print(f"a return of {returns.mean():.2f} ± {half:.2f} (95 % interval of the mean).")
     draw(out / "docking.png", agents[0], size)
     print(f"Picture, of seed 0: {out / 'docking.png'}")
