@@ -75,21 +75,22 @@ class Chance:
 
 
 def attempt(policy, seed):
-    """What was seen on one attempt, the return, and whether the vessel docked."""
+    """What was seen on one attempt, the rewards, and whether the vessel docked."""
     env = Docking()
     seen, _ = env.reset(seed=seed)
-    track, total, over = [seen], 0.0, False
+    track, rewards, over = [seen], [], False
     while not over:
         seen, reward, terminated, truncated, info = env.step(policy.predict(seen)[0])
         track.append(seen)
-        total, over = total + reward, terminated or truncated
-    return np.array(track), total, info["docked"]
+        rewards.append(reward)
+        over = terminated or truncated
+    return np.array(track), np.array(rewards), info["docked"]
 
 
 def judge(name, policy, attempts):
     """Prints and returns the share docked and the mean return, over the same starts for everyone."""
-    tracks, totals, docked = zip(*(attempt(policy, 10_000 + i) for i in range(attempts)), strict=True)
-    minutes = np.mean([len(track) - 1 for track in tracks])
+    _, rewards, docked = zip(*(attempt(policy, 10_000 + i) for i in range(attempts)), strict=True)
+    minutes, totals = np.mean([len(r) for r in rewards]), [r.sum() for r in rewards]
     print(f"  {name:30} {100 * np.mean(docked):4.0f} %   {minutes:4.1f}   {np.mean(totals):7.2f}")
     return float(np.mean(docked)), float(np.mean(totals))
 
@@ -153,6 +154,10 @@ def main(out="runs/docking", budget=300, warmup=60, seeds=5, attempts=50, size=4
     low, mean, high = 100 * docked.min(), 100 * docked.mean(), 100 * docked.max()
     print(f"{budget} minutes buy {mean:.0f} % docked ({low:.0f} to {high:.0f} % over {seeds} seeds) and")
     print(f"a return of {returns.mean():.2f} ± {half:.2f} (95 % interval of the mean).")
+    starts, rewards, _ = zip(*(attempt(agents[0], 10_000 + i) for i in range(attempts)), strict=True)
+    expected = agents[0].values([track[0] for track in starts])[0].mean()
+    came = np.mean([r @ agents[0].gamma ** np.arange(len(r)) for r in rewards])
+    print(f"Seed 0 expected a discounted return of {expected:.2f} at these starts; {came:.2f} came.")
     draw(out / "docking.png", agents[0], size)
     print(f"Picture, of seed 0: {out / 'docking.png'}")
     return found

@@ -115,7 +115,9 @@ def test_docking_is_learnt_within_the_budget(tmp_path, capsys):
     assert found["controller"][0] < 0.2
     assert found["chance"][1] < found["controller"][1] < found["told"][1]
     assert found["agents"][0][1] > 0.5 * found["chance"][1]
-    assert "after 200 min" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "after 200 min" in printed
+    assert "Seed 0 expected a discounted return" in printed
     assert_drawn(tmp_path / "docking.png")
 
 
@@ -126,6 +128,7 @@ def test_logs_say_which_rule_is_better_and_how_sure_one_can_be(tmp_path, capsys)
     (early, early_error), (late, late_error) = found["truth"]["early"], found["truth"]["late"]
     assert late - early > 5.0 * np.hypot(early_error, late_error)
     assert found["right"] >= 2
+    assert -1.0 <= found["alike"] <= 1.0
     assert all(0.0 < sure < 1.0 for sure in found["sure"])
     for evaluations in found["found"]:
         for name, evaluation in evaluations.items():
