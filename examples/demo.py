@@ -24,7 +24,7 @@ def main(out="runs/demo", steps=STEPS):
     mean, error, threshold = result["mean"], result["standard_error"], result["threshold"]
     verdict = "reached" if mean >= threshold else "not reached"
     print(f"\nGreedy policy after {steps} steps: {mean:.1f} ± {error:.1f} over {result['episodes']} episodes")
-    print(f"Threshold {threshold:g}: {verdict}. A random policy returns -200.")
+    print(f"Threshold {threshold:g}: {verdict}. An episode that never leaves the valley is cut off at -200.")
     print(f"Took {run.summary['seconds']:.0f} s. Look at {Path(out) / 'report.html'}")
     return run
 
