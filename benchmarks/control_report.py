@@ -204,5 +204,9 @@ def write(rows: list[Row], folder: Path) -> str:
 
 
 def _versions(rows: Iterable[Row]) -> str:
-    found = {f"{row['version']} ({row['revision']})" if row["revision"] else row["version"] for row in rows}
+    found = {
+        f"{row['version']} ({row['revision']})" if row["revision"] else row["version"]
+        for row in rows
+        if row["contender"] != "tiles"
+    }
     return ", ".join(sorted(found))

@@ -167,13 +167,25 @@ def test_the_learning_curve_of_one_run(one):
     )
     assert drawn == len(run.progress["step"])
     roles = ["random actions", "exploring", "candidate on trial", "incumbent"]
-    assert labels(figure) == [*roles, "median of 9 episodes", "threshold 475", "final evaluation"]
+    label = "median of 9 incumbent's episodes"
+    assert labels(figure) == [*roles, label, "threshold 475", "final evaluation"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("environment steps", "return")
-    median = next(line for line in axes.get_lines() if line.get_label() == "median of 9 episodes")
-    assert median.get_ydata()[0] == np.median(run.progress["return"][:5])
+    median = next(line for line in axes.get_lines() if line.get_label() == label)
+    shown = run.progress["role"] == "incumbent"  # who explores fails on purpose
+    assert median.get_ydata()[0] == np.median(run.progress["return"][shown][:5])
+    assert median.get_xdata()[-1] == run.progress["step"][shown][-1]
     diamond = next(line for line in axes.get_lines() if line.get_marker() == "D")
     assert diamond.get_ydata()[0] == run.summary["evaluation"]["mean"]
     assert diamond.get_xdata()[0] == run.summary["steps"]
+
+
+def test_where_the_incumbent_has_few_episodes_the_median_is_of_all(one):
+    [run] = runs.read_all(one)
+    own = np.flatnonzero(run.progress["role"] == "incumbent")
+    run.progress["role"][own[4:]] = "explore"
+    [axes] = plots.learning_curve(run).axes
+    median = next(line for line in axes.get_lines() if line.get_label() == "median of 9 episodes")
+    assert median.get_ydata()[0] == np.median(run.progress["return"][:5])
 
 
 def test_the_learning_curve_of_several_seeds(five):
@@ -181,7 +193,7 @@ def test_the_learning_curve_of_several_seeds(five):
     figure = plots.learning_curve(seeds)
     [axes] = figure.axes
     assert labels(figure) == [
-        "each seed (9 episodes)",
+        "each seed (9 incumbent's episodes)",
         "mean of 5 seeds",
         "threshold 475",
         "final evaluation",
@@ -189,8 +201,9 @@ def test_the_learning_curve_of_several_seeds(five):
     thin = [line for line in axes.get_lines() if line.get_linewidth() == 0.8]
     assert len(thin) == 5
     mean = next(line for line in axes.get_lines() if line.get_label() == "mean of 5 seeds")
-    assert mean.get_xdata()[0] == max(run.progress["step"][0] for run in seeds)
-    assert mean.get_xdata()[-1] == min(run.progress["step"][-1] for run in seeds)
+    steps = [run.progress["step"][run.progress["role"] == "incumbent"] for run in seeds]
+    assert mean.get_xdata()[0] == max(own[0] for own in steps)
+    assert mean.get_xdata()[-1] == min(own[-1] for own in steps)
     [band] = axes.collections[:1]
     width = np.ptp([y for x, y in band.get_paths()[0].vertices if x == mean.get_xdata()[-1]])
     ends = np.array([np.interp(mean.get_xdata()[-1], line.get_xdata(), line.get_ydata()) for line in thin])

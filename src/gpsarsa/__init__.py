@@ -37,7 +37,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("kernels", "placement", "control"):
+    if name in ("kernels", "placement", "control", "offline"):
         return import_module(f"gpsarsa.{name}")
     if name in _HOMES:
         value = globals()[name] = getattr(import_module(f"gpsarsa.{_HOMES[name]}"), name)
@@ -46,4 +46,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "control"})
+    return sorted({*globals(), *__all__, "control", "offline"})

@@ -41,6 +41,7 @@ ROLES = {
     "trial": ("candidate on trial", ORANGE),
     "incumbent": ("incumbent", GREEN),
 }
+FEWEST = 5  # episodes of which a line is drawn
 SURFACES = {
     "value": ("Value of {of}", "expected discounted return", "viridis"),
     "uncertainty": ("Uncertainty of that value", "posterior standard deviation", "magma"),
@@ -147,30 +148,32 @@ def _listed(runs: Run | Sequence[Run]) -> list[Run]:
 
 
 def _episodes(axes: Axes, run: Run) -> None:
-    """A point per episode and the running median with its quartiles."""
+    """A point per episode, and the running median with its quartiles of those that tell what was learnt."""
     steps, returns = run.progress["step"], run.progress["return"]
     for role, (label, colour) in ROLES.items():
         own = run.progress["role"] == role
         if own.any():
             style: Style = {"color": colour, "alpha": 0.55, "linewidths": 0, "label": label}
             axes.scatter(steps[own], returns[own], s=18, **style)
-    if len(returns) < 5:
+    if len(returns) < FEWEST:
         return
-    width = _width([run])
+    (steps, returns), whose = _telling([run])[0], _whose([run])
+    width = _width([steps])
     low, middle, high = _running(returns, width, lambda window: np.quantile(window, [0.25, 0.5, 0.75])).T
     x = steps[_spread_out(len(steps), POINTS)]
     axes.fill_between(x, low, high, color=INK, alpha=0.13, linewidth=0)
-    axes.plot(x, middle, color=INK, linewidth=1.8, label=f"median of {width} episodes")
+    axes.plot(x, middle, color=INK, linewidth=1.8, label=f"median of {width} {whose}episodes")
 
 
 def _mean_over_seeds(axes: Axes, runs: list[Run]) -> None:
     """A thin line per run and their mean with its interval, where all runs have come."""
-    width = _width(runs)
-    x = [run.progress["step"][_spread_out(len(run.progress["step"]), POINTS)] for run in runs]
-    y = [_running(run.progress["return"], width, np.mean) for run in runs]
+    told = _telling(runs)
+    width = _width([steps for steps, _ in told])
+    x = [steps[_spread_out(len(steps), POINTS)] for steps, _ in told]
+    y = [_running(returns, width, np.mean) for _, returns in told]
     for own_x, own_y in zip(x, y, strict=True):
         axes.plot(own_x, own_y, color=BLUE, alpha=0.3, linewidth=0.8)
-    axes.get_lines()[0].set_label(f"each seed ({width} episodes)")
+    axes.get_lines()[0].set_label(f"each seed ({width} {_whose(runs)}episodes)")
     grid = np.linspace(max(own[0] for own in x), min(own[-1] for own in x), POINTS)
     if len(runs) < 2 or grid[0] >= grid[-1]:
         return
@@ -460,9 +463,25 @@ def _spread_out(n: int, most: int) -> NDArray[np.intp]:
     return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.intp))
 
 
-def _width(runs: Iterable[Run]) -> int:
+def _telling(runs: Sequence[Run]) -> list[tuple[Array, Array]]:
+    """Steps and returns of the episodes that tell what was learnt: the incumbent's where every run has enough
+    of them, because who explores fails on purpose; else all."""
+    shown = [run.progress["role"] == "incumbent" for run in runs]
+    if not _whose(runs):
+        shown = [np.ones_like(own) for own in shown]
+    return [
+        (run.progress["step"][own], run.progress["return"][own]) for run, own in zip(runs, shown, strict=True)
+    ]
+
+
+def _whose(runs: Sequence[Run]) -> str:
+    enough = all((run.progress["role"] == "incumbent").sum() >= FEWEST for run in runs)
+    return "incumbent's " if enough else ""
+
+
+def _width(steps: Iterable[Array]) -> int:
     """How many episodes a running statistic spans: about a fifteenth of a run, an odd number."""
-    return max(9, int(np.median([len(run.progress["step"]) for run in runs]) // 30) * 2 + 1)
+    return max(9, int(np.median([len(own) for own in steps]) // 30) * 2 + 1)
 
 
 def _running(values: Array, width: int, statistic: Callable[[Array], Any]) -> Array:

@@ -267,7 +267,7 @@ class SarsaAgent:
         )
 
     def _greedy(self, model: SparseGPSarsa, values: Values | None, row: Array) -> Array:
-        """The best action: one step ahead where the world is known, else in the posterior mean."""
+        """The best action: some steps ahead where the world is known, else in the posterior mean."""
         if values is None or self.imagination is None:
             return policies.maximiser(model, self.actions, row, None)
         return self.imagination.plan(values, row)
