@@ -8,7 +8,7 @@ FRESH := .venv/.fresh
 PEERS := .peers/.ready
 BODIES := .venv/.bodies .peers/.bodies
 
-.PHONY: setup demo test lint format docs pictures figure tables release bench bench-evidence bench-agent bench-control bench-offline bench-ablation check-sb3 study clean
+.PHONY: setup demo test lint format docs pictures figure tables release mutate bench bench-evidence bench-agent bench-control bench-offline bench-ablation check-sb3 study clean
 
 setup: $(READY)
 
@@ -103,6 +103,10 @@ check-sb3: $(PEERS)
 # What strangers will install: sdist and wheel, alone, with each extra, and with the lowest versions.
 release: $(READY)
 	$(BIN)/python tools/release.py
+
+# Whether the tests notice a changed sign or index in belief.py and basis.py. An hour.
+mutate: $(READY)
+	$(BIN)/python tools/mutate.py
 
 clean:
 	rm -rf .venv .peers runs/demo site build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
