@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from gpsarsa import _validation as check
 from gpsarsa import runs
 from gpsarsa._validation import Array
 from gpsarsa.checkpoint import CheckpointError
@@ -92,6 +93,8 @@ def evaluate_into(
 
     The others are those of `gpsarsa.offline.evaluate`.
     """
+    if target_policy is not None:
+        check.path(target_policy, "target_policy")
     settings: Config = {
         "gamma": gamma, "pseudo_inputs": pseudo_inputs, "noise": noise, "prior_mean": prior_mean,
         "seed": seed, "target_policy": None if target_policy is None else os.path.abspath(target_policy),
@@ -105,7 +108,7 @@ def evaluate_into(
         "settings": settings,
         "versions": runs.versions(),
     }
-    folder = None if out is None else _Folder(Path(out))
+    folder = None if out is None else _Folder(check.path(out, "out"))
     if folder is not None and (known := folder.refuse_or_take_up(config, resume)) is not None:
         return known
     policy = None if target_policy is None else load_policy(target_policy)
@@ -146,7 +149,7 @@ def load_policy(path: PathLike) -> Any:
     from gpsarsa import training
     from gpsarsa.control.agent import SarsaAgent
 
-    path = Path(path)
+    path = check.path(path, "path")
     if not path.exists():
         raise RunError(f"the target policy {path} does not exist; give a run's folder or an agent's file")
     agent = training.load_agent(path) if path.is_dir() else SarsaAgent.load(path)
@@ -246,14 +249,14 @@ class _Folder:
 def is_evaluation(folder: PathLike) -> bool:
     """Whether a folder holds an evaluation, finished or not."""
     try:
-        return runs.read_json(Path(folder) / runs.CONFIG).get("kind") == runs.EVALUATION
+        return runs.read_json(check.path(folder, "folder") / runs.CONFIG).get("kind") == runs.EVALUATION
     except RunError:
         return False
 
 
 def read(folder: PathLike) -> Result:
     """The finished evaluation in a folder."""
-    folder = Path(folder)
+    folder = check.path(folder, "folder")
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "does not exist"
         raise RunError(f"{folder} {what}; give the folder that gpsarsa evaluate wrote")
@@ -322,7 +325,8 @@ def write_report(folder: PathLike, path: PathLike | None = None) -> Path:
         raise RunError(f"{made}, which has {dataset.rows} rows now and had {rows}; evaluate it anew")
     target = result.config["settings"]["target_policy"]
     policy = None if target is None else load_policy(target)
-    return _write_report(result, dataset, policy, Path(folder) / REPORT if path is None else Path(path))
+    page = Path(folder) / REPORT if path is None else check.path(path, "path")
+    return _write_report(result, dataset, policy, page)
 
 
 def _write_report(result: Result, dataset: Dataset, policy: Any, path: Path) -> Path:

@@ -86,7 +86,7 @@ class Run:
 
 def read(folder: PathLike) -> Run:
     """The run in a folder; one that is still going on, or was killed, is read as far as it came."""
-    folder = Path(folder)
+    folder = check.path(folder, "folder")
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "does not exist"
         raise RunError(f"{folder} {what}; give the folder that a training run wrote")
@@ -98,11 +98,18 @@ def read(folder: PathLike) -> Run:
 
 def read_all(folders: PathLike | Sequence[PathLike]) -> list[Run]:
     """The runs in some folders, each a run's own or one whose sub-folders are runs, sorted and each once."""
-    given = [folders] if isinstance(folders, str | os.PathLike) else list(folders)
+    given = paths(folders, "folders")
     if not given:
         raise RunError("no folder was given; give the folder of a run, or one that holds several")
-    found = {path.resolve(): path for folder in given for path in _run_folders(Path(folder))}
+    found = {path.resolve(): path for folder in given for path in _run_folders(folder)}
     return [read(path) for path in sorted(found.values(), key=_natural)]
+
+
+def paths(value: Any, name: str) -> list[Path]:
+    """A path or several, as a list."""
+    single = isinstance(value, str | os.PathLike)
+    several = [value] if single else check.listed(value, name, "a path or a list of paths")
+    return [check.path(one, name) for one in several]
 
 
 def _run_folders(folder: Path) -> list[Path]:
@@ -137,6 +144,7 @@ def _read_bytes(path: Path) -> bytes:
 @contextlib.contextmanager
 def locked(folder: Path, does: str) -> Iterator[None]:
     """Make the folder, and keep other processes from working in it; `does` says at what."""
+    folder = check.path(folder, "folder")
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / LOCK, "a") as file:
         if sys.platform != "win32":
@@ -202,6 +210,7 @@ _SUMMARY: tuple[Shape, ...] = (
 
 def read_config(folder: Path) -> dict[str, Any]:
     """What config.json says."""
+    folder = check.path(folder, "folder")
     if read_json(folder / CONFIG).get("kind") == EVALUATION:
         raise RunError(
             f"{folder} holds an evaluation, not a training run; its report is {folder}/report.html"
@@ -211,12 +220,13 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def read_summary(folder: Path) -> dict[str, Any] | None:
     """What summary.json says; None where there is none yet."""
-    path = folder / SUMMARY
+    path = check.path(folder, "folder") / SUMMARY
     return read_json(path, _SUMMARY) if path.exists() else None
 
 
 def read_json(path: Path, shapes: Sequence[Shape] = ()) -> dict[str, Any]:
     """A JSON object with the keys it needs."""
+    path = check.path(path, "path")
     try:
         document = json.loads(_read_bytes(path).decode())
     except (ValueError, RecursionError) as error:
@@ -241,7 +251,7 @@ Row = dict[str, float | str]
 
 def read_progress(folder: Path) -> dict[str, NDArray[Any]]:
     """What progress.csv says, an array per column; without rows where no episode has ended yet."""
-    path = folder / PROGRESS
+    path = check.path(folder, "folder") / PROGRESS
     return _arrays(_read_progress(path) if path.exists() else [])
 
 
@@ -303,6 +313,7 @@ def _arrays(rows: Sequence[Row]) -> dict[str, NDArray[Any]]:
 
 def _text(row: Mapping[str, Any]) -> bytes:
     """A row as a line of the file, every number in full."""
+    row = check.mapping(row, "row")
     unknown = [name for name in row if name not in COLUMNS]
     if unknown:
         raise ValueError(f"row has the key {unknown[0]!r}; expected only {', '.join(COLUMNS)}")
@@ -312,10 +323,10 @@ def _text(row: Mapping[str, Any]) -> bytes:
 def _word(name: str, value: Any) -> str:
     if name == "role":
         return check.one_of(value, "role", ROLES)
-    if name in MAY_BE_EMPTY and (value is None or not math.isfinite(value)):
-        return ""
-    if value is None:
+    if value is None and name not in MAY_BE_EMPTY:
         raise ValueError(f"row has no {name!r}; expected a number")
+    if name in MAY_BE_EMPTY and (value is None or (isinstance(value, float) and not math.isfinite(value))):
+        return ""
     number = check.number(value, name)
     if name not in COUNTS:
         return repr(number)
@@ -337,7 +348,7 @@ class Log:
     """
 
     def __init__(self, path: PathLike, *, keep: int) -> None:
-        self._path = Path(path)
+        self._path = check.path(path, "path")
         kept = self._kept(check.count(keep, "keep"))
         with atomic(self._path) as file:
             file.write(b"".join([",".join(COLUMNS).encode() + b"\n", *kept]))
@@ -388,6 +399,8 @@ class Log:
 
 def write_text(path: PathLike, text: str) -> None:
     """Write a text file atomically, in UTF-8."""
+    if not isinstance(text, str):
+        raise TypeError(f"text is a {type(text).__name__}; expected a string")
     data = text.encode()
     with atomic(path) as file:
         file.write(data)
@@ -395,7 +408,11 @@ def write_text(path: PathLike, text: str) -> None:
 
 def write_json(path: PathLike, value: Any) -> None:
     """Write a JSON document atomically; NumPy's numbers and arrays count as Python's."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_plain) + "\n")
+    try:
+        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
+    except RecursionError:
+        raise ValueError("value is nested too deeply for JSON") from None
+    write_text(path, text + "\n")
 
 
 def versions() -> dict[str, str]:
@@ -404,6 +421,6 @@ def versions() -> dict[str, str]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic | np.ndarray):
+    if isinstance(value, np.generic | np.ndarray) and value.dtype != np.longdouble:
         return value.tolist()
     raise TypeError(f"{value!r} has type {type(value).__name__}, which JSON cannot hold")

@@ -19,6 +19,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from gpsarsa import _validation as check
 from gpsarsa.runs import RunError
 
 __all__ = ["FPS", "Video"]
@@ -41,7 +42,7 @@ class Video:
     """
 
     def __init__(self, path: str | os.PathLike[str], fps: float) -> None:
-        self.path, self.frames = Path(path), 0
+        self.path, self.frames = check.path(path, "path"), 0
         suffix = self.path.suffix.lower()
         if suffix not in (".gif", ".mp4"):
             raise RunError(f"{self.path} ends in {suffix!r}; a video ends in .gif or .mp4")

@@ -241,6 +241,7 @@ class SarsaAgent:
         Greedy in the incumbent's posterior mean; with `deterministic` False, as while learning. Nothing
         that is asked here changes what is learnt.
         """
+        deterministic = check.flag(deterministic, "deterministic")
         many = self.observations.batch(observation)
         if many is None:
             return self.actions.action(
@@ -279,7 +280,7 @@ class SarsaAgent:
         An episode that is under way at the end is left there; the next call begins another one.
         """
         last = self.num_timesteps + check.count(total_timesteps, "total_timesteps")
-        called = as_callback(callback)
+        called, progress_bar = as_callback(callback), check.flag(progress_bar, "progress_bar")
         if self.env is None:
             raise ValueError("the agent has no environment; load it with env=… or call set_env(env)")
         course = environments.course(self.env, self.observations, self.actions)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gpsarsa import _validation as check
 from gpsarsa import checkpoint
 from gpsarsa.checkpoint import CheckpointError
 
@@ -43,7 +44,8 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str | os.PathLike[str], name: str = "agent") -> None:
-        self.folder = Path(folder)
+        self.folder = check.path(folder, "folder")
+        check.path(name, "name")
         self.newest = self.folder / f"{name}{SUFFIX}"
         self.before = self.folder / f"{name}.previous{SUFFIX}"
         self._next = self.folder / f"{name}.next{SUFFIX}"
@@ -51,6 +53,8 @@ class Checkpoints:
 
     def save(self, agent: Any) -> None:
         """Save the agent; the newest file so far becomes the one before."""
+        if not callable(getattr(agent, "save", None)):
+            raise TypeError(f"agent is a {type(agent).__name__}; expected something with a save method")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             agent.save(self._next)

@@ -94,7 +94,8 @@ class Local:
     """Threads, one partition each at a time, with constant memory."""
 
     def __init__(self, workers: int | None = None) -> None:
-        self.workers = workers or os.cpu_count() or 1
+        chosen = None if workers is None else check.at_least_one(workers, "workers")
+        self.workers = chosen or os.cpu_count() or 1
 
     def run(self, task: Any, partitions: Sequence[Any], read: Read, *, work: Work, done: Progressed) -> Any:
         total = task.empty()
