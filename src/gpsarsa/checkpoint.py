@@ -71,8 +71,11 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         if target.exists():
             shutil.copymode(target, temporary)
         os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)) and error.errno:
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error  # the name that was given
         raise
     sync_folder(target.parent)
 

@@ -86,7 +86,7 @@ class Run:
 
 def read(folder: PathLike) -> Run:
     """The run in a folder; one that is still going on, or was killed, is read as far as it came."""
-    folder = check.path(folder, "folder")
+    folder = _reachable(check.path(folder, "folder"))
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "does not exist"
         raise RunError(f"{folder} {what}; give the folder that a training run wrote")
@@ -114,6 +114,7 @@ def paths(value: Any, name: str) -> list[Path]:
 
 def _run_folders(folder: Path) -> list[Path]:
     """The folder itself, or those of its sub-folders that are runs."""
+    _reachable(folder)
     if not folder.is_dir() or (folder / CONFIG).exists():
         return [folder]
     try:
@@ -123,6 +124,15 @@ def _run_folders(folder: Path) -> list[Path]:
     if not inside:
         raise RunError(f"{folder} is not a run's folder: neither it nor a folder in it holds a {CONFIG}")
     return inside
+
+
+def _reachable(folder: Path) -> Path:
+    """The folder, of which can be said whether it is there."""
+    try:
+        (folder / CONFIG).exists()
+    except OSError as error:
+        raise RunError(f"{folder} cannot be read: {error.strerror}") from None
+    return folder
 
 
 def _natural(path: Path) -> list[tuple[int, int, str]]:
@@ -410,8 +420,8 @@ def write_json(path: PathLike, value: Any) -> None:
     """Write a JSON document atomically; NumPy's numbers and arrays count as Python's."""
     try:
         text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
-    except RecursionError:
-        raise ValueError("value is nested too deeply for JSON") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"value is nothing that JSON can hold: {error}") from None
     write_text(path, text + "\n")
 
 

@@ -234,6 +234,7 @@ class CheckpointCallback(BaseCallback):
 
     def __init__(self, save_freq: int, save_path: str | os.PathLike[str], name_prefix: str = "agent") -> None:
         self.save_freq = _frequency(save_freq, "save_freq")
+        check.path(name_prefix, "name_prefix")
         self.checkpoints = Checkpoints(check.path(save_path, "save_path"), name_prefix)
         self._last = 0
 

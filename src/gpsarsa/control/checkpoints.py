@@ -74,6 +74,7 @@ class Checkpoints:
         Where the newest file is damaged, `say` is told so and the one before is used. CheckpointError where
         no file is left, or where a file is intact but of another release of the format.
         """
+        _require_callable(read)
         faults: list[str] = []
         for path in (self.newest, self.before):
             if not path.exists():
@@ -95,6 +96,7 @@ class Checkpoints:
 
     def load_before(self, read: Callable[[Path], Agent]) -> Agent | None:
         """The agent of the file before, to go on from it as if there were no newer; None without one."""
+        _require_callable(read)
         try:
             agent = read(self.before)
         except (CheckpointError, OSError):
@@ -106,6 +108,11 @@ class Checkpoints:
         """Remove what a killed process left half written."""
         for path in [self._next, *self.folder.glob(f".{self._next.name}.*.part")]:
             path.unlink(missing_ok=True)
+
+
+def _require_callable(read: Any) -> None:
+    if not callable(read):
+        raise TypeError(f"read = {read!r}; expected a function from a path to an agent")
 
 
 def _of_another_release(path: Path) -> bool:

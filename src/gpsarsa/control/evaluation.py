@@ -47,7 +47,8 @@ def evaluate_policy(agent: Any, env: Any, n_eval_episodes: int = 10, *, seed: in
 def standard_error(returns: Sequence[float]) -> float | None:
     """Of the mean of some returns; None where one return says nothing about their spread."""
     values = check.vector(returns, "returns")
-    return None if len(values) < 2 else float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return None if len(values) < 2 else float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
 def episodes(
