@@ -3,7 +3,7 @@
     python killing.py improving 10 FOLDER
 
 Every attempt is forked from this process, which has loaded and compiled everything, so that the moments fall
-into the work itself. Prints a line for each kill, and whether each result is that of an uninterrupted process.
+into the work itself. Prints a line for each kill, and how many results are those of an uninterrupted one.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def read_all(folders: PathLike | Sequence[PathLike]) -> list[Run]:
     given = paths(folders, "folders")
     if not given:
         raise RunError("no folder was given; give the folder of a run, or one that holds several")
-    found = {path.resolve(): path for folder in given for path in _run_folders(folder)}
+    found = {os.path.realpath(path): path for folder in given for path in _run_folders(folder)}
     return [read(path) for path in sorted(found.values(), key=_natural)]
 
 
