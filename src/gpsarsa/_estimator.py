@@ -224,7 +224,7 @@ class Estimator:
             return cls._from_state(saved_kernel(content["kernel"], kernel), arrays, content)
         except CheckpointError as error:
             raise CheckpointError(f"{path} {error}") from None
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise CheckpointError(f"{path} does not describe a {cls.__name__}: {error}") from error
 
 

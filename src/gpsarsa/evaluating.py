@@ -58,6 +58,39 @@ class Result:
     model: Evaluation
 
 
+def _is_table(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(file, str) for file in value)
+
+
+def _are_ends(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(runs.is_number_or_none, value))
+
+
+_CONFIG: tuple[runs.Shape, ...] = (
+    ("table", _is_table, "a list of files"),
+    ("settings", lambda value: isinstance(value, dict), "an object"),
+    ("settings.gamma", lambda value: runs.is_number(value) and 0 <= value <= 1, "a number in [0, 1]"),
+    ("settings.seed", runs.is_count, "a whole number"),
+    ("settings.target_policy", lambda value: value is None or isinstance(value, str), "a path or null"),
+    ("versions", lambda value: isinstance(value, dict), "an object"),
+)
+_SUMMARY: tuple[runs.Shape, ...] = (
+    *((name, runs.is_number, "a number") for name in ("mean", "noise_variance", "seconds")),
+    *((name, runs.is_number_or_none, "a number or null") for name in ("standard_error", "posterior_std")),
+    *(
+        (name, runs.is_count, "a whole number")
+        for name in (
+            "initial_states", "transitions", "left_out", "clusters", "bootstrap", "rows", "pseudo_inputs",
+        )
+    ),
+    *((name, lambda value: isinstance(value, str), "a string") for name in ("method", "kernel")),
+    ("level", lambda value: runs.is_number(value) and 0 < value < 1, "a number between 0 and 1"),
+    *((name, _are_ends, "two numbers") for name in ("interval", "posterior_interval")),
+    ("bootstrap_interval", lambda value: value is None or _are_ends(value), "two numbers or null"),
+    ("episodes_known", lambda value: isinstance(value, bool), "true or false"),
+)  # fmt: skip
+
+
 # -- evaluating -----------------------------------------------------------------------------------
 
 
@@ -266,7 +299,8 @@ def read(folder: PathLike) -> Result:
         raise RunError(
             f"{folder} holds an evaluation that is not finished; gpsarsa evaluate --resume ends it"
         )
-    config, summary = runs.read_json(folder / runs.CONFIG), runs.read_json(folder / runs.SUMMARY)
+    config = runs.read_json(folder / runs.CONFIG, _CONFIG)
+    summary = runs.read_json(folder / runs.SUMMARY, _SUMMARY)
     try:
         model = Evaluation.load(folder / MODEL)
     except KeyError as error:

@@ -181,16 +181,16 @@ def _lock(file: IO[str], folder: Path, does: str) -> None:
 # -- JSON -----------------------------------------------------------------------------------------
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
-def _is_count(value: Any) -> bool:
-    return _is_number(value) and isinstance(value, int) and value >= 0
+def is_count(value: Any) -> bool:
+    return is_number(value) and isinstance(value, int) and value >= 0
 
 
-def _is_number_or_none(value: Any) -> bool:
-    return value is None or _is_number(value)
+def is_number_or_none(value: Any) -> bool:
+    return value is None or is_number(value)
 
 
 Shape = tuple[str, Callable[[Any], bool], str]  # a dotted key, what its value satisfies, in words
@@ -200,21 +200,21 @@ _CONFIG: tuple[Shape, ...] = (
     ("environment.id", lambda value: isinstance(value, str), "a string"),
     ("environment.arguments", lambda value: isinstance(value, dict), "an object"),
     ("seed", lambda value: isinstance(value, int), "a whole number"),
-    ("steps", _is_count, "a whole number"),
-    ("gamma", lambda value: _is_number(value) and 0 <= value <= 1, "a number in [0, 1]"),
+    ("steps", is_count, "a whole number"),
+    ("gamma", lambda value: is_number(value) and 0 <= value <= 1, "a number in [0, 1]"),
     ("agent", lambda value: isinstance(value, dict), "an object"),
     ("versions", lambda value: isinstance(value, dict), "an object"),
 )
 _SUMMARY: tuple[Shape, ...] = (
-    ("steps", _is_count, "a whole number"),
-    ("episodes", _is_count, "a whole number"),
+    ("steps", is_count, "a whole number"),
+    ("episodes", is_count, "a whole number"),
     ("finished", lambda value: isinstance(value, bool), "true or false"),
-    ("seconds", _is_number, "a number"),
+    ("seconds", is_number, "a number"),
     ("evaluation", lambda value: value is None or isinstance(value, dict), "an object or null"),
-    ("evaluation.episodes", _is_count, "a whole number"),
-    ("evaluation.mean", _is_number, "a number"),
-    ("evaluation.standard_error", _is_number_or_none, "a number or null"),
-    ("evaluation.threshold", _is_number_or_none, "a number or null"),
+    ("evaluation.episodes", is_count, "a whole number"),
+    ("evaluation.mean", is_number, "a number"),
+    ("evaluation.standard_error", is_number_or_none, "a number or null"),
+    ("evaluation.threshold", is_number_or_none, "a number or null"),
 )
 
 

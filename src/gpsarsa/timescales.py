@@ -335,7 +335,7 @@ class Timescales:
             return cls.restored(arrays, content, kernel=kernel, placement=placement)
         except CheckpointError as error:
             raise CheckpointError(f"{path} {error}") from None
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise CheckpointError(f"{path} does not describe a Timescales: {error}") from error
 
     @classmethod

@@ -612,7 +612,7 @@ class SarsaAgent:
             self = cls._restored(arrays, content["agent"], policy, kernel, placement)
         except CheckpointError as error:
             raise CheckpointError(f"{path} {error}") from None
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise CheckpointError(f"{path} does not describe an agent: {error}") from error
         if env is not None:
             try:
@@ -663,7 +663,7 @@ class SarsaAgent:
             parts["incumbent"],
             kept["incumbent"],
             lambda described: saved_kernel(described, kernel),
-            lambda world: World(**world),
+            lambda world: World.restored(world, self.observations.columns, self.experience.columns),
         )
         return self
 

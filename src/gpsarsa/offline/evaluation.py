@@ -170,13 +170,23 @@ class Evaluation(SparseGPSarsa):
         self = super()._from_state(kernel, arrays, content)
         M = self._basis.size
         self._spread = check.rows(arrays["spread"].reshape(M, M or 1), "spread")[:, :M]
-        self._replicates = np.array(arrays["replicates"], dtype=np.float64)
-        value = content["value"]
-        if value is not None and value["standard_error"] is None:
-            value = value | {"standard_error": math.inf}
-        self._value = None if value is None else Value(**value)
-        self.gamma = math.nan if content["gamma"] is None else float(content["gamma"])
+        self._replicates = np.array(arrays["replicates"], dtype=np.float64).reshape(-1)
+        self._value = None if content["value"] is None else _restored_value(content["value"])
+        self.gamma = math.nan if content["gamma"] is None else check.discount(content["gamma"], "gamma")
         return self
+
+
+def _restored_value(kept: dict[str, Any]) -> Value:
+    """What a file says, checked; JSON has no infinities."""
+    error = kept["standard_error"]
+    counts = ("initial_states", "transitions", "left_out", "clusters")
+    return Value(
+        mean=check.number(kept["mean"], "mean"),
+        posterior_std=check.number(kept["posterior_std"], "posterior_std"),
+        **{name: check.count(kept[name], name) for name in counts},
+        standard_error=math.inf if error is None else check.number(error, "standard_error"),
+        method=check.one_of(kept["method"], "method", tuple(METHODS.values())),
+    )
 
 
 def evaluate(
