@@ -13,8 +13,39 @@ from typing import Any
 import numpy as np
 
 NUMBERS = [0, 1, -1, 2, 3, 7, 2**31, 2**63, -(2**63), 2**64, 10**30, 0.5, -0.5, 1e308, 5e-324, 1e-300]
-VALUES = [*NUMBERS, None, True, False, "", "a", "nan", "0", "\0", "é", [], {}, [0], [[]], {"a": 1}, [None] * 3]
-BYTES = [b"", b"\0", b"\xff" * 8, b"{}", b"[]", b"null", b"\n", b",", b'"', b"PAR1", b"1e999", b"NaN", b"\xc3\x28"]
+VALUES = [
+    *NUMBERS,
+    None,
+    True,
+    False,
+    "",
+    "a",
+    "nan",
+    "0",
+    "\0",
+    "é",
+    [],
+    {},
+    [0],
+    [[]],
+    {"a": 1},
+    [None] * 3,
+]
+BYTES = [
+    b"",
+    b"\0",
+    b"\xff" * 8,
+    b"{}",
+    b"[]",
+    b"null",
+    b"\n",
+    b",",
+    b'"',
+    b"PAR1",
+    b"1e999",
+    b"NaN",
+    b"\xc3\x28",
+]
 
 
 def damaged_bytes(data: bytes, rng: random.Random) -> bytes:
@@ -40,7 +71,7 @@ def damaged_bytes(data: bytes, rng: random.Random) -> bytes:
         elif how == 6:
             changed[low : low + 8] = rng.randbytes(min(8, size - low))
         else:  # a length in front, as safetensors and Parquet have it
-            changed[:8] = rng.choice((0, 1, 7, size, size - 8, 2**31, 2**63, 2**64 - 1)).to_bytes(8, "little")
+            changed[:8] = rng.choice((0, 1, 7, size, size + 8, 2**31, 2**63, 2**64 - 1)).to_bytes(8, "little")
     return bytes(changed)
 
 
@@ -131,7 +162,9 @@ def damaged_text(data: bytes, rng: random.Random) -> bytes:
         for _ in range(rng.choice((1, 2))):
             at = rng.randrange(len(lines))
             words = lines[at].split(b",")
-            words[rng.randrange(len(words))] = rng.choice((b"", b"-1", b"1e400", b"nan", b"x", b"1.5", b"\xff"))
+            words[rng.randrange(len(words))] = rng.choice(
+                (b"", b"-1", b"1e400", b"nan", b"x", b"1.5", b"\xff")
+            )
             lines[at] = b",".join(words)
         return b"\n".join(lines)
 
@@ -139,9 +172,10 @@ def damaged_text(data: bytes, rng: random.Random) -> bytes:
 # -- the command line -----------------------------------------------------------------------------
 
 WORDS = [
-    "", "-", "--", "-1", "0", "1", "2", "3", "1.5", "0.9", "1e3", "nan", "inf", "-inf", "1_0", "0x10", "٣", "a",
-    "é", " ", "\n", "x" * 300, "=", "a=1", "a=[", "render_mode=human", "=1", "a=", "null", "\udc80", "*", "[", "~",
-    "~nobody/x", "minari:", "minari:a/b-v0", "/", ".", "..", "/dev/null", "/proc/self/mem", "a\0b", "%s", "{}",
+    "", "-", "--", "-1", "0", "1", "2", "3", "1.5", "0.9", "1e3", "nan", "inf", "-inf", "1_0", "0x10", "٣",
+    "a", "é", " ", "\n", "x" * 300, "=", "a=1", "a=[", "render_mode=human", "=1", "a=", "null", "\udc80", "*",
+    "[", "~", "~nobody/x", "minari:", "minari:a/b-v0", "/", ".", "..", "/dev/null", "/proc/self/mem", "a\0b",
+    "%s", "{}",
 ]  # fmt: skip
 OPTIONS = {
     "train": ["--steps", "--seed", "--out", "--gamma", "--env-argument", "--checkpoint-every", "--method",
@@ -164,8 +198,7 @@ def command_line(files: list[str], rng: random.Random) -> list[str]:
     line = [command]
     if command == "train":
         line.append(rng.choice(["CartPole-v1", "CartPole", "third_party:Probe-v0", *WORDS]))
-    for _ in range(rng.choice((0, 1, 1, 1, 2, 3))):
-        line.append(rng.choice([*files, *files, *WORDS]))
+    line += rng.choices([*files, *files, *WORDS], k=rng.choice((0, 1, 1, 1, 2, 3)))
     if command == "evaluate" and rng.random() < 0.8:
         line += ["--gamma", "0.9", "--pseudo-inputs", "3"]
     for _ in range(rng.choice((0, 1, 2, 3, 5))):

@@ -1,14 +1,13 @@
 """What damaged input is given to. Each target takes bytes and raises only if a promise is broken.
 
-A file is read, or refused by one of the errors that are documented for it, naming the file. What was read can be
-used: asked, and saved again.
+A file is read, or refused by one of the errors that are documented for it, naming the file. What was read can
+be used: asked, and saved again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import random
 import shutil
@@ -29,7 +28,17 @@ from problems import KERNELS, pseudo_inputs, transitions
 from test_runs import make as make_run
 
 from fuzz import damage
-from gpsarsa import CheckpointError, GPSarsa, SparseGPSarsa, Timescales, checkpoint, cli, evaluating, runs, training
+from gpsarsa import (
+    CheckpointError,
+    GPSarsa,
+    SparseGPSarsa,
+    Timescales,
+    checkpoint,
+    cli,
+    evaluating,
+    runs,
+    training,
+)
 from gpsarsa.control import evaluation
 from gpsarsa.control.agent import SarsaAgent
 from gpsarsa.offline import DatasetError, evaluate, open_dataset
@@ -38,8 +47,6 @@ from gpsarsa.offline.recording import write_table
 from gpsarsa.report import write_report
 from gpsarsa.runs import RunError
 from gpsarsa.timescales import Slow
-
-Data = Callable[[random.Random], bytes]
 
 
 class Workshop:
@@ -53,7 +60,10 @@ class Workshop:
         SparseGPSarsa(kernel, 0.1, Z).update(t).save(self.home / "model")
         GPSarsa(kernel, 0.1).update(t[:6]).save(self.home / "exact")
         Timescales(
-            SparseGPSarsa(kernel, 0.1, Z), slow=[Slow(50, bounds={"pseudo_inputs": (0, 1)})], reservoir=20, seed=0
+            SparseGPSarsa(kernel, 0.1, Z),
+            slow=[Slow(50, bounds={"pseudo_inputs": (0, 1)})],
+            reservoir=20,
+            seed=0,
         ).update(t[:8]).save(self.home / "times")
         env = gym.make("CartPole-v1")
         SarsaAgent(env, seed=0, budget=8, warmup=40).learn(70).save(self.home / "agent")
@@ -107,7 +117,7 @@ class Workshop:
             try:
                 found = load(path)
             except CheckpointError as error:
-                assert path.name in str(error), error
+                assert path.name in str(error), error  # noqa: PT017
                 return
             with contextlib.suppress(ValueError, ArithmeticError):  # content that makes sense to nobody
                 use(found)
@@ -118,7 +128,6 @@ class Workshop:
     def folder(self, name: str, data: bytes) -> None:
         """One file of a run's folder is another."""
         path = self.home / "run" / name
-        good = path.read_bytes()
         path.write_bytes(data)
         try:
             with contextlib.suppress(RunError):
@@ -127,8 +136,11 @@ class Workshop:
                 warnings.simplefilter("ignore")
                 runs.Log(self.home / "run" / "progress.csv", keep=2).close()
         finally:
-            path.write_bytes(good)
-            make_run(self.home / "run")
+            self.new_run()
+
+    def new_run(self) -> None:
+        shutil.rmtree(self.home / "run", ignore_errors=True)
+        make_run(self.home / "run")
 
     def page(self, name: str, data: bytes) -> None:
         """The report of a run one of whose files is another."""
@@ -139,7 +151,7 @@ class Workshop:
                 warnings.simplefilter("ignore")
                 write_report(self.home / "run", self.home / "page.html")
         finally:
-            make_run(self.home / "run")
+            self.new_run()
 
     # -- tables
 
@@ -152,7 +164,7 @@ class Workshop:
                 for _ in dataset.blocks(partition, gamma=0.9):
                     pass
         except DatasetError as error:
-            assert "damaged.parquet" in str(error), error
+            assert "damaged.parquet" in str(error), error  # noqa: PT017
 
     # -- the command line
 
@@ -168,7 +180,12 @@ class Workshop:
 
         SarsaAgent.learn, evaluation.LONGEST, training.STEPS = briefly, 2, 3  # type: ignore[method-assign]
         try:
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(messages):
+            with (
+                contextlib.redirect_stdout(out),
+                contextlib.redirect_stderr(messages),
+                warnings.catch_warnings(),
+            ):
+                warnings.simplefilter("default")
                 try:
                     code = cli.main(line)
                 except SystemExit as end:  # --help and --version
