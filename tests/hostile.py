@@ -91,8 +91,9 @@ FILLS = [0.0, 1.0, 0.5, -1.0, float("nan"), float("inf"), 1.7e308, 5e-324, 1e200
 
 def _laid_out(array: np.ndarray, layout: str) -> np.ndarray:
     """The same numbers, stored otherwise."""
+    array = np.asarray(array)
     if layout == "read-only":
-        array = array.copy()
+        array = np.array(array)
         array.flags.writeable = False
     elif layout == "strided" and array.ndim:
         array = np.repeat(array, 2, axis=0)[::2]

@@ -243,7 +243,7 @@ method("Delta.scaled", lambda: Delta(0), {"factor": 2.0})
 method("Delta.with_parameters", lambda: Delta(0), {"parameters": {"share": 0.1}}, words=("share",))
 for kind in (Sum, Product):
     target(kind.__name__, kind, {"one": RBF(1.0), "other": Delta(2)}, positional=("one", "other"),
-           words=("part",))  # fmt: skip
+           words=("combines kernels",))  # fmt: skip
     method(f"{kind.__name__}.scaled", lambda kind=kind: kind(RBF(1.0), RBF(2.0)), {"factor": 2.0},
            words=("variance",))  # fmt: skip
     method(f"{kind.__name__}.with_parameters", lambda kind=kind: kind(RBF(1.0), Delta(2)),

@@ -219,4 +219,5 @@ def generator(seed: Any, name: str = "seed") -> np.random.Generator:
         return np.random.default_rng(seed)
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"{name} = {seed!r}; expected a whole number, 0 or more, a Generator or None") from None
+        expected = "a whole number, 0 or more, a Generator or None"
+        raise kind(f"{name} = {seed!r}; expected {expected} ({error})") from None

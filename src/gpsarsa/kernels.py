@@ -370,7 +370,7 @@ class _Composite(Kernel):
 
     def __init__(self, *parts: Kernel) -> None:
         if not parts or not all(is_built_in(part) for part in parts):
-            raise TypeError(f"the parts of a {type(self).__name__} are {parts!r}; expected built-in kernels")
+            raise TypeError(f"{type(self).__name__} combines kernels of this module, got {parts!r}")
         flat: list[Kernel] = []
         for part in parts:
             flat.extend(part.parts if isinstance(part, _Composite) and type(part) is type(self) else [part])

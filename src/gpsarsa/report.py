@@ -52,7 +52,7 @@ def write_report(
         The agent of a run, for the pictures of its values.
     """
     given = paths(folders, "folders")
-    if agent is not None and not (hasattr(agent, "model") and hasattr(agent, "visited")):
+    if agent is not None and not hasattr(agent, "model"):
         raise TypeError(f"agent is a {type(agent).__name__}; expected the agent of a run, or None")
     runs = read_all(given)
     _same_environment(runs)

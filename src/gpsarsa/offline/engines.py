@@ -279,7 +279,7 @@ def engine(name: Any, *, address: str | None = None, workers: int | None = None)
     """The engine of that name; an object with `run` is one already."""
     if workers is not None and check.count(workers, "workers") == 0:
         raise ValueError("workers = 0; expected 1 or more, or None for as many as there are cores")
-    if address is not None and name != "ray":
+    if address is not None and not (isinstance(name, str) and name == "ray"):
         raise ValueError(f"address = {address!r} is for engine='ray'; leave it out, or set the engine")
     if isinstance(name, str):
         chosen = check.one_of(name, "engine", ("local", "ray"))
