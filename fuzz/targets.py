@@ -206,7 +206,7 @@ class Workshop:
     def tidy(self) -> None:
         """Away with what commands have written."""
         for path in self.home.iterdir():
-            known = {*self.kinds, "run", "trained", "evaluated", "table.parquet"}
+            known = {*self.kinds, "run", "trained", "evaluated", "table.parquet", "corpus"}
             if path.name not in known:
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
 

@@ -369,7 +369,7 @@ target("Checkpoints", Checkpoints, {"folder": "x", "name": "agent"})
 method("Checkpoints.save", lambda: Checkpoints("saved"), {"agent": TRAINED}, errors=(OSError,))
 for name in ("load", "load_before"):
     method(f"Checkpoints.{name}", lambda: Checkpoints("saved"), {"read": SarsaAgent.load},
-           errors=(CheckpointError, OSError))  # fmt: skip
+           errors=(CheckpointError, OSError), words=("argument",))  # fmt: skip
 method("Checkpoints.load[say]", lambda: Checkpoints("saved"), {"read": SarsaAgent.load, "say": print},
        errors=(CheckpointError, OSError))  # fmt: skip
 
@@ -434,8 +434,13 @@ HEAVY = ("steps", "evaluate_episodes", "report", "tensorboard", "progress_bar")
 
 
 def trained(**given: Any) -> None:
-    with tempfile.TemporaryDirectory(dir=HOME) as folder:
-        training.train(**{"out": Path(folder) / "run"} | given)
+    shutil.rmtree("out", ignore_errors=True)
+    before, training.STEPS = training.STEPS, 2  # where none are asked for
+    try:
+        with tempfile.TemporaryDirectory(dir=HOME) as folder:
+            training.train(**{"out": Path(folder) / "run"} | given)
+    finally:
+        training.STEPS = before
 
 
 target("train", trained, TRAIN, heavy=HEAVY, errors=(RunError,))

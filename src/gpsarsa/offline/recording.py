@@ -301,7 +301,10 @@ def _made(env: Any) -> Iterator[Any]:
     if not isinstance(env, str):
         yield env
         return
-    made = gymnasium.make(env)
+    try:
+        made = gymnasium.make(env)
+    except Exception as error:
+        raise DatasetError(f"env = {env!r} cannot be made: {error}") from error
     try:
         yield made
     finally:
