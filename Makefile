@@ -8,7 +8,8 @@ FRESH := .venv/.fresh
 PEERS := .peers/.ready
 BODIES := .venv/.bodies .peers/.bodies
 
-.PHONY: setup demo test lint format docs pictures figure tables release mutate bench bench-evidence bench-agent bench-control bench-offline bench-ablation check-sb3 study clean
+.PHONY: setup demo test lint format docs pictures figure tables release mutate fuzz audit bench bench-evidence bench-agent \
+	bench-control bench-offline bench-ablation check-sb3 study clean
 
 setup: $(READY)
 
@@ -54,6 +55,23 @@ bench: $(FRESH)
 
 study: $(FRESH)
 	$(BIN)/python -m studies
+
+# Wrong arguments, damaged files, nonsense on the command line, kills: a quarter of an hour of them at random.
+.fuzz/.ready: pyproject.toml constraints.txt
+	test -x .fuzz/bin/python || $(PYTHON) -m venv .fuzz
+	.fuzz/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]' atheris
+	touch $@
+
+fuzz: export OPENBLAS_NUM_THREADS = 1
+fuzz: $(FRESH) .fuzz/.ready
+	GPSARSA_FUZZ=400 $(BIN)/python -m pytest -q -n 2 --dist worksteal tests/test_fuzz.py tests/test_kills.py
+	$(BIN)/python -m fuzz --seconds 20
+	for target in checkpoint agent run table command; do \
+		.fuzz/bin/python -m fuzz.guided $$target --seconds 60 || exit 1; done
+
+# What is installed: versions as in constraints.txt, nothing missing, licences.
+audit: $(READY)
+	$(BIN)/python tests/audit.py
 
 # Other libraries to compare with, in an environment of their own; this torch is a build for the CPU alone.
 $(PEERS):
@@ -109,5 +127,5 @@ mutate: $(READY)
 	$(BIN)/python tools/mutate.py
 
 clean:
-	rm -rf .venv .peers runs/demo site build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .peers .fuzz runs/demo site build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -exec rm -rf {} +

@@ -165,6 +165,7 @@ class Estimator:
         Returns the mean; with `return_std` (mean, standard deviation); with `return_cov` (mean,
         covariance matrix).
         """
+        return_std, return_cov = check.flag(return_std, "return_std"), check.flag(return_cov, "return_cov")
         if return_std and return_cov:
             raise ValueError("return_std and return_cov are both True; ask for one of them")
         X = check.rows(X, "X", self._columns)
@@ -181,8 +182,13 @@ class Estimator:
 
         def function(X: Any) -> Array:
             X = check.rows(X, "X", columns)
-            values = [centred(X[lo : lo + 512]) for lo in range(0, len(X), 512)]
-            return np.concatenate([np.zeros(0), *values]) + prior_mean
+            with np.errstate(over="ignore", invalid="ignore"):
+                values = [centred(X[lo : lo + 512]) for lo in range(0, len(X), 512)]
+            drawn = np.concatenate([np.zeros(0), *values]) + prior_mean
+            if not np.isfinite(drawn).all():
+                row = int(np.argmin(np.isfinite(drawn)))
+                raise ValueError(f"X[{row}] = {X[row]} lies too many lengthscales away for a drawn function")
+            return drawn
 
         return function
 
@@ -222,7 +228,7 @@ class Estimator:
             return cls._from_state(saved_kernel(content["kernel"], kernel), arrays, content)
         except CheckpointError as error:
             raise CheckpointError(f"{path} {error}") from None
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise CheckpointError(f"{path} does not describe a {cls.__name__}: {error}") from error
 
 

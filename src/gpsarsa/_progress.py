@@ -18,7 +18,7 @@ class Progress:
     """
 
     def __init__(self, what: str, total: int | None, *, shown: bool) -> None:
-        self._what, self._total, self._shown = what, total, shown
+        self._what, self._total, self._shown = what, total, bool(shown)
         self._began = time.monotonic()
         self._next = 0.0
         self._line = ""

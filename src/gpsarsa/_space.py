@@ -229,11 +229,11 @@ def _chosen(kernel: Kernel, hyperparameters: bool | Iterable[str]) -> list[str]:
     known = [*kernel.parameters, NOISE]
     if isinstance(hyperparameters, bool | np.bool_ | int):
         return known if check.flag(hyperparameters, "hyperparameters") else []
-    if not isinstance(hyperparameters, Iterable):
-        raise TypeError(f"hyperparameters = {hyperparameters!r}; expected True, False or a list of names")
-    names = [hyperparameters] if isinstance(hyperparameters, str) else list(hyperparameters)
+    expected = "True, False or a list of names"
+    single = isinstance(hyperparameters, str)
+    names = [hyperparameters] if single else check.listed(hyperparameters, "hyperparameters", expected)
     for name in names:
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             raise ValueError(f"hyperparameters names {name!r}; this model has {', '.join(known)}")
     return [name for name in known if name in names]
 

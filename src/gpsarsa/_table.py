@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 from gpsarsa._linalg import compiled
 
 __all__ = ["DELTA", "MATERN32", "MATERN52", "RBF", "Factor", "Table", "Term"]
-__all__ += ["exp", "kernel_matrix", "kernel_row", "squared_distances", "write_table"]
+__all__ += ["exp", "kernel_matrix", "kernel_row", "numbers_read", "squared_distances", "write_table"]
 
 RBF, MATERN32, MATERN52, DELTA = range(4)  # kinds of base kernels
 
@@ -42,6 +42,28 @@ def write_table(terms: Sequence[Term]) -> Table:
             codes += [kind, len(columns), *columns]
             values += numbers
     return np.array(codes, dtype=np.int64), np.array(values, dtype=np.float64)
+
+
+def numbers_read(codes: np.ndarray, columns: int) -> int:
+    """How many values go with these codes; ValueError where they are no table over so many columns."""
+    if codes.ndim != 1 or codes.dtype != np.int64:
+        raise ValueError(f"codes are {codes.dtype} of shape {codes.shape}; expected whole numbers in a row")
+    reader, total = iter(codes.tolist()), 1
+    try:
+        for _ in range(next(reader)):
+            total += 1
+            for _ in range(next(reader)):
+                kind, count = next(reader), next(reader)
+                if kind not in (RBF, MATERN32, MATERN52, DELTA) or not 1 <= count <= columns:
+                    raise ValueError(f"codes hold a factor of kind {kind} over {count} columns")
+                if not all(0 <= next(reader) < columns for _ in range(count)):
+                    raise ValueError(f"codes name a column that inputs of {columns} columns do not have")
+                total += 1 if kind == DELTA else count
+    except (StopIteration, RuntimeError):
+        raise ValueError("codes end before their table does") from None
+    if next(reader, None) is not None:
+        raise ValueError("codes go on after their table")
+    return total
 
 
 @intrinsic

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,10 @@ __all__ = [
     "discount",
     "flags",
     "fraction",
+    "generator",
     "number",
     "one_of",
+    "path",
     "positive",
     "rows",
     "vector",
@@ -29,13 +33,19 @@ def _real(value: Any, name: str) -> Array:
 
     Refuses text, objects, complex numbers and ragged lists.
     """
-    try:
-        raw = np.asarray(value)
-    except ValueError as error:
-        raise ValueError(f"{name} is not a rectangular array: {error}") from None
+    raw = raw_array(value, name)
     if raw.dtype.kind not in "fiub":
         raise TypeError(f"{name} has dtype {raw.dtype}; expected real numbers")
-    return np.require(raw, np.float64, ["C", "ALIGNED", "WRITEABLE", "ENSUREARRAY"])
+    with np.errstate(over="ignore"):  # infinity is found later
+        return np.require(raw, np.float64, ["C", "ALIGNED", "WRITEABLE", "ENSUREARRAY"])
+
+
+def raw_array(value: Any, name: str) -> NDArray[Any]:
+    """An array of whatever type; ragged lists, and objects that promise to be arrays, are refused."""
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError, LookupError) as error:
+        raise ValueError(f"{name} is not a rectangular array: {error}") from None
 
 
 def _first_bad(array: Array) -> int | None:
@@ -88,7 +98,7 @@ def vector(value: Any, name: str, length: int | None = None) -> Array:
 
 def flags(value: Any, name: str, length: int) -> NDArray[np.bool_]:
     """A (length,) array of booleans; 0 and 1 are taken for them."""
-    raw = np.asarray(value)
+    raw = raw_array(value, name)
     if raw.shape != (length,):
         raise ValueError(f"{name} has shape {raw.shape}; expected ({length},)")
     if length == 0:
@@ -107,10 +117,13 @@ def flag(value: Any, name: str) -> bool:
 
 def number(value: Any, name: str) -> float:
     """One finite real number."""
-    if isinstance(value, str | bytes) or (not isinstance(value, float | int) and np.ndim(value) != 0):
-        raise TypeError(f"{name} = {value!r}; expected one real number")
+    if not isinstance(value, float | int):
+        raw = raw_array(value, name)
+        if raw.ndim != 0 or raw.dtype.kind not in ("O" if raw is not value else "") + "fiub":
+            raise TypeError(f"{name} = {value!r}; expected one real number")
     try:
-        result = float(value)
+        with np.errstate(over="ignore"):
+            result = float(value)
     except (TypeError, ValueError):
         raise TypeError(f"{name} = {value!r}; expected one real number") from None
     except OverflowError:
@@ -145,11 +158,16 @@ def fraction(value: Any, name: str) -> float:
 
 def count(value: Any, name: str) -> int:
     """One whole number, zero or more."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+    if not is_whole(value):
         raise TypeError(f"{name} = {value!r}; expected a whole number")
     if value < 0:
         raise ValueError(f"{name} = {value}; expected 0 or more")
     return int(value)
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is a whole number; flags are none, and to NumPy durations are."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
 
 
 def at_least_one(value: Any, name: str) -> int:
@@ -161,7 +179,45 @@ def at_least_one(value: Any, name: str) -> int:
 
 def one_of(value: Any, name: str, options: Sequence[str]) -> str:
     """One of a few words."""
-    if value not in options:
+    if not isinstance(value, str) or value not in options:
         expected = ", ".join(repr(option) for option in options)
         raise ValueError(f"{name} = {value!r}; expected one of {expected}")
     return str(value)
+
+
+def listed(value: Any, name: str, expected: str) -> list[Any]:
+    """The entries of anything that has some."""
+    try:
+        return list(value)
+    except TypeError:
+        raise TypeError(f"{name} = {value!r}; expected {expected}") from None
+
+
+def mapping(value: Any, name: str) -> dict[Any, Any]:
+    """A dict, or what can stand for one."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} = {value!r}; expected a dict")
+    return dict(value)
+
+
+def path(value: Any, name: str) -> Path:
+    """Where a file or a folder is."""
+    if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
+        raise TypeError(f"{name} = {value!r}; expected a path")
+    try:
+        nameable = b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:
+        nameable = False
+    if not nameable:
+        raise ValueError(f"{name} = {value!r}; no file can have that name")
+    return Path(value)
+
+
+def generator(seed: Any, name: str = "seed") -> np.random.Generator:
+    """The generator itself, or a new one from a seed; None takes one from the system."""
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        expected = "a whole number, 0 or more, a Generator or None"
+        raise kind(f"{name} = {seed!r}; expected {expected} ({error})") from None

@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from gpsarsa import _validation as check
+
 __all__ = ["CheckpointError", "atomic", "read", "read_header", "sync_folder", "write"]
 
 FORMAT = "gpsarsa"
@@ -37,8 +39,14 @@ class CheckpointError(ValueError):
 
 def write(path: str | os.PathLike[str], arrays: Arrays, content: Mapping[str, Any]) -> None:
     """Write arrays and a JSON document to one file, atomically."""
-    tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    document = json.dumps(content, allow_nan=False)
+    tensors = {name: np.ascontiguousarray(a) for name, a in check.mapping(arrays, "arrays").items()}
+    for name, tensor in tensors.items():
+        if not isinstance(name, str) or tensor.dtype.kind not in "fiub" or tensor.dtype.itemsize > 8:
+            raise TypeError(f"arrays[{name!r}] has dtype {tensor.dtype}; expected numbers of up to 64 bits")
+    try:
+        document = json.dumps(check.mapping(content, "content"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"content is nothing that JSON can hold: {error}") from None
     header = {
         "format": FORMAT,
         "version": str(VERSION),
@@ -53,7 +61,7 @@ def write(path: str | os.PathLike[str], arrays: Arrays, content: Mapping[str, An
 @contextlib.contextmanager
 def atomic(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A file that takes its name once it is whole and on the disk; an error leaves what was there."""
-    target = Path(os.path.realpath(path))  # a link stays a link
+    target = Path(os.path.realpath(check.path(path, "path")))  # a link stays a link
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         with open(temporary, "xb") as file:
@@ -63,15 +71,18 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         if target.exists():
             shutil.copymode(target, temporary)
         os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)) and error.errno:
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error  # the name that was given
         raise
     sync_folder(target.parent)
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """The arrays and the JSON document of a checkpoint; CheckpointError where it is not intact."""
-    data = Path(path).read_bytes()
+    data = check.path(path, "path").read_bytes()
     try:
         header = read_header(data)
         tensors = load(data)
@@ -105,6 +116,8 @@ def _in_order(data: bytes) -> bytes:
 
 def read_header(data: bytes) -> dict[str, str]:
     """The strings that safetensors keeps beside the arrays' places."""
+    if not isinstance(data, bytes | bytearray):
+        raise TypeError(f"data is a {type(data).__name__}; expected the bytes of a file")
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > len(data) - 8:
         raise ValueError("the file ends before its header does")

@@ -37,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without ± shows a question mark
     try:
+        if any("\0" in word for word in arguments or ()):
+            raise _UsageError("an argument holds a null character; no file or name can")
         options = _parser().parse_args(arguments)
         with _plain_warnings():
             options.command(options)

@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from gpsarsa import _validation as check
 from gpsarsa import runs
 from gpsarsa._validation import Array
 from gpsarsa.checkpoint import CheckpointError
@@ -55,6 +56,39 @@ class Result:
     config: Config
     summary: Config
     model: Evaluation
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(file, str) for file in value)
+
+
+def _are_ends(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(runs.is_number_or_none, value))
+
+
+_CONFIG: tuple[runs.Shape, ...] = (
+    ("table", _is_table, "a list of files"),
+    ("settings", lambda value: isinstance(value, dict), "an object"),
+    ("settings.gamma", lambda value: runs.is_number(value) and 0 <= value <= 1, "a number in [0, 1]"),
+    ("settings.seed", runs.is_count, "a whole number"),
+    ("settings.target_policy", lambda value: value is None or isinstance(value, str), "a path or null"),
+    ("versions", lambda value: isinstance(value, dict), "an object"),
+)
+_SUMMARY: tuple[runs.Shape, ...] = (
+    *((name, runs.is_number, "a number") for name in ("mean", "noise_variance", "seconds")),
+    *((name, runs.is_number_or_none, "a number or null") for name in ("standard_error", "posterior_std")),
+    *(
+        (name, runs.is_count, "a whole number")
+        for name in (
+            "initial_states", "transitions", "left_out", "clusters", "bootstrap", "rows", "pseudo_inputs",
+        )
+    ),
+    *((name, lambda value: isinstance(value, str), "a string") for name in ("method", "kernel")),
+    ("level", lambda value: runs.is_number(value) and 0 < value < 1, "a number between 0 and 1"),
+    *((name, _are_ends, "two numbers") for name in ("interval", "posterior_interval")),
+    ("bootstrap_interval", lambda value: value is None or _are_ends(value), "two numbers or null"),
+    ("episodes_known", lambda value: isinstance(value, bool), "true or false"),
+)  # fmt: skip
 
 
 # -- evaluating -----------------------------------------------------------------------------------
@@ -92,6 +126,8 @@ def evaluate_into(
     report : bool
         Whether to write report.html.
     """
+    if target_policy is not None:
+        check.path(target_policy, "target_policy")
     settings: Config = {
         "gamma": gamma, "pseudo_inputs": pseudo_inputs, "noise": noise, "prior_mean": prior_mean,
         "seed": seed, "target_policy": None if target_policy is None else os.path.abspath(target_policy),
@@ -105,7 +141,7 @@ def evaluate_into(
         "settings": settings,
         "versions": runs.versions(),
     }
-    folder = None if out is None else _Folder(Path(out))
+    folder = None if out is None else _Folder(check.path(out, "out"))
     if folder is not None and (known := folder.refuse_or_take_up(config, resume)) is not None:
         return known
     policy = None if target_policy is None else load_policy(target_policy)
@@ -146,7 +182,7 @@ def load_policy(path: PathLike) -> Any:
     from gpsarsa import training
     from gpsarsa.control.agent import SarsaAgent
 
-    path = Path(path)
+    path = check.path(path, "path")
     if not path.exists():
         raise RunError(f"the target policy {path} does not exist; give a run's folder or an agent's file")
     agent = training.load_agent(path) if path.is_dir() else SarsaAgent.load(path)
@@ -246,14 +282,14 @@ class _Folder:
 def is_evaluation(folder: PathLike) -> bool:
     """Whether a folder holds an evaluation, finished or not."""
     try:
-        return runs.read_json(Path(folder) / runs.CONFIG).get("kind") == runs.EVALUATION
+        return runs.read_json(check.path(folder, "folder") / runs.CONFIG).get("kind") == runs.EVALUATION
     except RunError:
         return False
 
 
 def read(folder: PathLike) -> Result:
     """The finished evaluation in a folder."""
-    folder = Path(folder)
+    folder = check.path(folder, "folder")
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "does not exist"
         raise RunError(f"{folder} {what}; give the folder that gpsarsa evaluate wrote")
@@ -263,7 +299,8 @@ def read(folder: PathLike) -> Result:
         raise RunError(
             f"{folder} holds an evaluation that is not finished; gpsarsa evaluate --resume ends it"
         )
-    config, summary = runs.read_json(folder / runs.CONFIG), runs.read_json(folder / runs.SUMMARY)
+    config = runs.read_json(folder / runs.CONFIG, _CONFIG)
+    summary = runs.read_json(folder / runs.SUMMARY, _SUMMARY)
     try:
         model = Evaluation.load(folder / MODEL)
     except KeyError as error:
@@ -322,7 +359,8 @@ def write_report(folder: PathLike, path: PathLike | None = None) -> Path:
         raise RunError(f"{made}, which has {dataset.rows} rows now and had {rows}; evaluate it anew")
     target = result.config["settings"]["target_policy"]
     policy = None if target is None else load_policy(target)
-    return _write_report(result, dataset, policy, Path(folder) / REPORT if path is None else Path(path))
+    page = Path(folder) / REPORT if path is None else check.path(path, "path")
+    return _write_report(result, dataset, policy, page)
 
 
 def _write_report(result: Result, dataset: Dataset, policy: Any, path: Path) -> Path:

@@ -76,9 +76,10 @@ def log_evidence(
     """
     if not isinstance(transitions, Transitions):
         raise TypeError(f"transitions is a {type(transitions).__name__}; expected Transitions")
+    gradient = check.flag(gradient, "gradient")
     if gradient or pseudo_inputs is None:
         require_gradient(kernel)
-    elif not isinstance(kernel, KernelLike):
+    elif isinstance(kernel, type) or not isinstance(kernel, KernelLike):
         raise TypeError(f"kernel = {kernel!r}; expected a kernel, or an object with __call__ and diag")
     variational = check.one_of(objective, "objective", ("evidence", "variational")) == "variational"
     likelihood = Likelihood(

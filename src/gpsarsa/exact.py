@@ -231,7 +231,7 @@ class GPSarsa(Estimator):
         count = check.count(n, "n")
         if self._columns is None:
             raise RuntimeError("sample needs the number of input columns: call fit or update first")
-        return [self._draw(own) for own in per_function(count, np.random.default_rng(rng))]
+        return [self._draw(own) for own in per_function(count, check.generator(rng, "rng"))]
 
     def _draw(self, rng: np.random.Generator) -> Function:
         assert self._columns is not None

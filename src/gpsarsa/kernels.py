@@ -132,7 +132,7 @@ class Kernel:
 
     def table(self, columns: int) -> Table:
         """The kernel over inputs of that many columns, for the compiled loops."""
-        codes, values = write_table(self._terms(columns))
+        codes, values = write_table(self._terms(check.at_least_one(columns, "columns")))
         if not (np.isfinite(values).all() and values[0] > 0.0):
             raise ValueError(f"{self!r} has variance {values[0]}; expected a finite number above 0")
         return codes, values
@@ -140,7 +140,7 @@ class Kernel:
     def spectral_terms(self, columns: int) -> list[SpectralTerm]:
         """The kernel as a sum of products, in the form from which functions are drawn."""
         spectral = []
-        for variance, factors in self._terms(columns):
+        for variance, factors in self._terms(check.at_least_one(columns, "columns")):
             term = SpectralTerm(variance, [], [])
             for kind, indices, numbers in factors:
                 if kind == _table.DELTA:
@@ -152,21 +152,23 @@ class Kernel:
 
     def discrete_columns(self, columns: int) -> set[int]:
         """The columns that a Delta compares, of inputs with that many columns."""
-        factors = [factor for _, product in self._terms(columns) for factor in product]
+        terms = self._terms(check.at_least_one(columns, "columns"))
+        factors = [factor for _, product in terms for factor in product]
         return {index for kind, indices, _ in factors if kind == _table.DELTA for index in indices}
 
     def gradient(self, columns: int, values_bar: Array) -> dict[str, Any]:
         """∂F by each of `parameters`, from ∂F by each entry of the table's values."""
         bars: list[TermBar] = []
         v = 1
-        for _, factors in self._terms(columns):
+        values_bar = check.vector(values_bar, "values_bar", len(self.table(columns)[1]))
+        for _, factors in self._terms(int(columns)):
             variance_bar, numbers = float(values_bar[0] + values_bar[v]), []
             v += 1
             for _, _, own in factors:
                 numbers.append(values_bar[v : v + len(own)])
                 v += len(own)
             bars.append((variance_bar, numbers))
-        return self._pull(columns, bars)
+        return self._pull(int(columns), bars)
 
     def _pull(self, columns: int, bars: Sequence[TermBar]) -> dict[str, Any]:
         """∂F by each of `parameters`, from ∂F by the numbers in each of `_terms`."""
@@ -184,7 +186,7 @@ class Kernel:
     def from_config(config: Mapping[str, Any]) -> Kernel:
         """The kernel that `to_config` described."""
         try:
-            options = dict(config)
+            options = check.mapping(config, "config")
             return _KINDS[options.pop("kind")]._from_options(options)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a description of a kernel: {config!r}") from error
@@ -213,16 +215,15 @@ _DEGREES = {_table.RBF: 0, _table.MATERN32: 3, _table.MATERN52: 5}
 
 
 def _column_indices(columns: Any) -> tuple[int, ...]:
-    if np.ndim(columns) > 1 or not (isinstance(columns, int | np.integer) or np.iterable(columns)):
-        raise TypeError(f"columns = {columns!r}; expected a whole number or a list of them")
-    indices = (columns,) if isinstance(columns, int | np.integer) else tuple(columns)
+    single = isinstance(columns, int | np.integer)
+    indices = [columns] if single else check.listed(columns, "columns", "a whole number or a list of them")
     if not indices:
         raise ValueError("columns is empty; expected at least one column index")
     for index in indices:
-        if isinstance(index, bool) or not isinstance(index, int | np.integer):
+        if not check.is_whole(index):
             raise TypeError(f"columns holds {index!r}; expected whole numbers")
     if len(set(indices)) < len(indices):
-        raise ValueError(f"columns = {list(indices)} names a column twice")
+        raise ValueError(f"columns = {indices} names a column twice")
     return tuple(int(index) for index in indices)
 
 
@@ -246,7 +247,7 @@ class _Stationary(Kernel):
 
     def __init__(self, lengthscales: Any, variance: float = 1.0, columns: Any = None) -> None:
         chosen = None if columns is None else _column_indices(columns)
-        if np.ndim(lengthscales) == 0:
+        if check.raw_array(lengthscales, "lengthscales").ndim == 0:
             scales: Array | float = check.positive(lengthscales, "lengthscales")
         else:
             scales = check.vector(
@@ -276,7 +277,7 @@ class _Stationary(Kernel):
         return type(self)(**{**self.parameters, **parameters}, columns=self.columns)
 
     def scaled(self, factor: float) -> Self | None:
-        return self.with_parameters({"variance": factor * self.variance})
+        return self.with_parameters({"variance": check.positive(factor, "factor") * self.variance})
 
     def _terms(self, columns: int) -> list[Term]:
         if self.columns is None:
@@ -484,7 +485,7 @@ class Product(_Composite):
 
 
 def _refuse_unknown(given: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-    unknown: Sequence[str] = [name for name in given if name not in known]
+    unknown = [name for name in check.mapping(given, "parameters") if name not in known]
     if unknown:
         raise ValueError(f"unknown parameter {unknown[0]!r}; this kernel has {', '.join(known)}")
 

@@ -106,7 +106,7 @@ def maximise(
 
     An interruption (Ctrl-C) ends the search at the last accepted step; the report says so.
     """
-    rng = np.random.default_rng(search.seed)
+    rng = check.generator(search.seed)
     with np.errstate(all="ignore"):
         space = _space(start, t, search)
         value, gradient = evaluate(start)  # errors in the data come out here, with nothing done yet

@@ -108,12 +108,16 @@ class _Strategy:
             raise TypeError(f"transitions is a {type(transitions).__name__}; expected Transitions")
         if len(transitions) == 0:
             raise ValueError("transitions is empty; pseudo-inputs are chosen among the inputs visited")
-        generator = np.random.default_rng(rng)
+        generator = check.generator(rng, "rng")
         X = _candidates(transitions, generator)
         most, sigma2 = (
             min(check.count(count, "count"), len(X)),
             check.positive(noise_variance, "noise_variance"),
         )
+        if isinstance(kernel, type) or not isinstance(kernel, KernelLike):
+            raise TypeError(f"kernel = {kernel!r}; expected a kernel, or an object with __call__ and diag")
+        if not np.isfinite(1.0 / sigma2):
+            raise ValueError(f"noise_variance = {sigma2} is too small: its inverse overflows")
         return X[self._choose(_Task(X, transitions, most, kernel, sigma2, generator))]
 
     def _choose(self, task: _Task) -> list[int]:

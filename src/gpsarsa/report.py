@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpsarsa import _validation as check
 from gpsarsa import plots
 from gpsarsa._validation import Array
 from gpsarsa._version import __version__
-from gpsarsa.runs import Run, RunError, read_all, write_text
+from gpsarsa.runs import Run, RunError, paths, read_all, write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,12 +51,14 @@ def write_report(
     agent : agent, optional
         The agent of a run, for the pictures of its values.
     """
-    given = [folders] if isinstance(folders, str | os.PathLike) else list(folders)
+    given = paths(folders, "folders")
+    if agent is not None and not hasattr(agent, "model"):
+        raise TypeError(f"agent is a {type(agent).__name__}; expected the agent of a run, or None")
     runs = read_all(given)
     _same_environment(runs)
     if path is None and len(given) > 1:
         raise RunError(f"{len(given)} folders have no place for one report; say which file to write (path)")
-    target = Path(given[0]) / "report.html" if path is None else Path(path)
+    target = given[0] / "report.html" if path is None else check.path(path, "path")
     return _written(target, lambda: _page(runs, agent))
 
 

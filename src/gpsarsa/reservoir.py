@@ -27,9 +27,10 @@ class Reservoir:
             raise ValueError(f"capacity = {capacity}; expected room for two stretches of {stretch} or more")
         self.columns, self.stretch = columns, stretch
         slots = capacity // stretch - 1  # and the one being filled
-        self._records = np.zeros(
-            (slots + 1, stretch, 2 * columns + 3)
-        )  # x, x′, r, γ, start; last: being filled
+        try:  # x, x′, r, γ, start; last: being filled
+            self._records = np.zeros((slots + 1, stretch, 2 * columns + 3))
+        except (ValueError, MemoryError):
+            raise ValueError(f"capacity = {capacity}; there is no memory for so many transitions") from None
         self._lengths = np.zeros(slots + 1, dtype=np.int64)
         self._arrivals = np.zeros(slots + 1, dtype=np.int64)  # when each stretch was completed
         self._seen = 0  # completed stretches

@@ -86,7 +86,7 @@ class Run:
 
 def read(folder: PathLike) -> Run:
     """The run in a folder; one that is still going on, or was killed, is read as far as it came."""
-    folder = Path(folder)
+    folder = _reachable(check.path(folder, "folder"))
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "does not exist"
         raise RunError(f"{folder} {what}; give the folder that a training run wrote")
@@ -98,15 +98,23 @@ def read(folder: PathLike) -> Run:
 
 def read_all(folders: PathLike | Sequence[PathLike]) -> list[Run]:
     """The runs in some folders, each a run's own or one whose sub-folders are runs, sorted and each once."""
-    given = [folders] if isinstance(folders, str | os.PathLike) else list(folders)
+    given = paths(folders, "folders")
     if not given:
         raise RunError("no folder was given; give the folder of a run, or one that holds several")
-    found = {path.resolve(): path for folder in given for path in _run_folders(Path(folder))}
+    found = {os.path.realpath(path): path for folder in given for path in _run_folders(folder)}
     return [read(path) for path in sorted(found.values(), key=_natural)]
+
+
+def paths(value: Any, name: str) -> list[Path]:
+    """A path or several, as a list."""
+    single = isinstance(value, str | os.PathLike)
+    several = [value] if single else check.listed(value, name, "a path or a list of paths")
+    return [check.path(one, name) for one in several]
 
 
 def _run_folders(folder: Path) -> list[Path]:
     """The folder itself, or those of its sub-folders that are runs."""
+    _reachable(folder)
     if not folder.is_dir() or (folder / CONFIG).exists():
         return [folder]
     try:
@@ -116,6 +124,15 @@ def _run_folders(folder: Path) -> list[Path]:
     if not inside:
         raise RunError(f"{folder} is not a run's folder: neither it nor a folder in it holds a {CONFIG}")
     return inside
+
+
+def _reachable(folder: Path) -> Path:
+    """The folder, of which can be said whether it is there."""
+    try:
+        (folder / CONFIG).exists()
+    except OSError as error:
+        raise RunError(f"{folder} cannot be read: {error.strerror}") from None
+    return folder
 
 
 def _natural(path: Path) -> list[tuple[int, int, str]]:
@@ -137,6 +154,7 @@ def _read_bytes(path: Path) -> bytes:
 @contextlib.contextmanager
 def locked(folder: Path, does: str) -> Iterator[None]:
     """Make the folder, and keep other processes from working in it; `does` says at what."""
+    folder = check.path(folder, "folder")
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / LOCK, "a") as file:
         if sys.platform != "win32":
@@ -163,16 +181,16 @@ def _lock(file: IO[str], folder: Path, does: str) -> None:
 # -- JSON -----------------------------------------------------------------------------------------
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
-def _is_count(value: Any) -> bool:
-    return _is_number(value) and isinstance(value, int) and value >= 0
+def is_count(value: Any) -> bool:
+    return is_number(value) and isinstance(value, int) and value >= 0
 
 
-def _is_number_or_none(value: Any) -> bool:
-    return value is None or _is_number(value)
+def is_number_or_none(value: Any) -> bool:
+    return value is None or is_number(value)
 
 
 Shape = tuple[str, Callable[[Any], bool], str]  # a dotted key, what its value satisfies, in words
@@ -182,26 +200,27 @@ _CONFIG: tuple[Shape, ...] = (
     ("environment.id", lambda value: isinstance(value, str), "a string"),
     ("environment.arguments", lambda value: isinstance(value, dict), "an object"),
     ("seed", lambda value: isinstance(value, int), "a whole number"),
-    ("steps", _is_count, "a whole number"),
-    ("gamma", lambda value: _is_number(value) and 0 <= value <= 1, "a number in [0, 1]"),
+    ("steps", is_count, "a whole number"),
+    ("gamma", lambda value: is_number(value) and 0 <= value <= 1, "a number in [0, 1]"),
     ("agent", lambda value: isinstance(value, dict), "an object"),
     ("versions", lambda value: isinstance(value, dict), "an object"),
 )
 _SUMMARY: tuple[Shape, ...] = (
-    ("steps", _is_count, "a whole number"),
-    ("episodes", _is_count, "a whole number"),
+    ("steps", is_count, "a whole number"),
+    ("episodes", is_count, "a whole number"),
     ("finished", lambda value: isinstance(value, bool), "true or false"),
-    ("seconds", _is_number, "a number"),
+    ("seconds", is_number, "a number"),
     ("evaluation", lambda value: value is None or isinstance(value, dict), "an object or null"),
-    ("evaluation.episodes", _is_count, "a whole number"),
-    ("evaluation.mean", _is_number, "a number"),
-    ("evaluation.standard_error", _is_number_or_none, "a number or null"),
-    ("evaluation.threshold", _is_number_or_none, "a number or null"),
+    ("evaluation.episodes", is_count, "a whole number"),
+    ("evaluation.mean", is_number, "a number"),
+    ("evaluation.standard_error", is_number_or_none, "a number or null"),
+    ("evaluation.threshold", is_number_or_none, "a number or null"),
 )
 
 
 def read_config(folder: Path) -> dict[str, Any]:
     """What config.json says."""
+    folder = check.path(folder, "folder")
     if read_json(folder / CONFIG).get("kind") == EVALUATION:
         raise RunError(
             f"{folder} holds an evaluation, not a training run; its report is {folder}/report.html"
@@ -211,12 +230,13 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def read_summary(folder: Path) -> dict[str, Any] | None:
     """What summary.json says; None where there is none yet."""
-    path = folder / SUMMARY
+    path = check.path(folder, "folder") / SUMMARY
     return read_json(path, _SUMMARY) if path.exists() else None
 
 
 def read_json(path: Path, shapes: Sequence[Shape] = ()) -> dict[str, Any]:
     """A JSON object with the keys it needs."""
+    path = check.path(path, "path")
     try:
         document = json.loads(_read_bytes(path).decode())
     except (ValueError, RecursionError) as error:
@@ -241,7 +261,7 @@ Row = dict[str, float | str]
 
 def read_progress(folder: Path) -> dict[str, NDArray[Any]]:
     """What progress.csv says, an array per column; without rows where no episode has ended yet."""
-    path = folder / PROGRESS
+    path = check.path(folder, "folder") / PROGRESS
     return _arrays(_read_progress(path) if path.exists() else [])
 
 
@@ -303,6 +323,7 @@ def _arrays(rows: Sequence[Row]) -> dict[str, NDArray[Any]]:
 
 def _text(row: Mapping[str, Any]) -> bytes:
     """A row as a line of the file, every number in full."""
+    row = check.mapping(row, "row")
     unknown = [name for name in row if name not in COLUMNS]
     if unknown:
         raise ValueError(f"row has the key {unknown[0]!r}; expected only {', '.join(COLUMNS)}")
@@ -312,10 +333,10 @@ def _text(row: Mapping[str, Any]) -> bytes:
 def _word(name: str, value: Any) -> str:
     if name == "role":
         return check.one_of(value, "role", ROLES)
-    if name in MAY_BE_EMPTY and (value is None or not math.isfinite(value)):
-        return ""
-    if value is None:
+    if value is None and name not in MAY_BE_EMPTY:
         raise ValueError(f"row has no {name!r}; expected a number")
+    if name in MAY_BE_EMPTY and (value is None or (isinstance(value, float) and not math.isfinite(value))):
+        return ""
     number = check.number(value, name)
     if name not in COUNTS:
         return repr(number)
@@ -337,7 +358,7 @@ class Log:
     """
 
     def __init__(self, path: PathLike, *, keep: int) -> None:
-        self._path = Path(path)
+        self._path = check.path(path, "path")
         kept = self._kept(check.count(keep, "keep"))
         with atomic(self._path) as file:
             file.write(b"".join([",".join(COLUMNS).encode() + b"\n", *kept]))
@@ -388,6 +409,8 @@ class Log:
 
 def write_text(path: PathLike, text: str) -> None:
     """Write a text file atomically, in UTF-8."""
+    if not isinstance(text, str):
+        raise TypeError(f"text is a {type(text).__name__}; expected a string")
     data = text.encode()
     with atomic(path) as file:
         file.write(data)
@@ -395,7 +418,11 @@ def write_text(path: PathLike, text: str) -> None:
 
 def write_json(path: PathLike, value: Any) -> None:
     """Write a JSON document atomically; NumPy's numbers and arrays count as Python's."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_plain) + "\n")
+    try:
+        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"value is nothing that JSON can hold: {error}") from None
+    write_text(path, text + "\n")
 
 
 def versions() -> dict[str, str]:
@@ -404,6 +431,6 @@ def versions() -> dict[str, str]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic | np.ndarray):
+    if isinstance(value, np.generic | np.ndarray) and value.dtype != np.longdouble:
         return value.tolist()
     raise TypeError(f"{value!r} has type {type(value).__name__}, which JSON cannot hold")

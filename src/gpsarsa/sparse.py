@@ -297,7 +297,7 @@ class SparseGPSarsa(Estimator):
 
     def remove_pseudo_inputs(self, indices: Any) -> None:
         """Drop pseudo-inputs by their places in `pseudo_inputs`; what that means is the `growth`."""
-        basis, chosen = self._basis, np.atleast_1d(np.asarray(indices))
+        basis, chosen = self._basis, np.atleast_1d(check.raw_array(indices, "indices"))
         if chosen.size == 0:
             return
         if chosen.dtype.kind not in "iu" or chosen.ndim != 1:
@@ -459,7 +459,7 @@ class SparseGPSarsa(Estimator):
         everywhere, away from the pseudo-inputs too: f(x) = f̃(x) + ψ(x)ᵀ(w − W f̃(Z)) with f̃ drawn
         from the prior and w from N(m, R). `rng` is a seed or a numpy Generator.
         """
-        count, rng = check.count(n, "n"), np.random.default_rng(rng)
+        count, rng = check.count(n, "n"), check.generator(rng, "rng")
         basis = self._basis.copy()  # the functions outlive later changes of the model
         w = self._belief.draws(count, rng)
         return [self._draw(basis, w[:, i], own) for i, own in enumerate(per_function(count, rng))]

@@ -47,6 +47,8 @@ __all__ = ["Slow", "Timescales"]
 
 DETERMINISTIC = (Novelty, Greedy, EvidenceGain, type(None))  # strategies that draw nothing
 
+NAMES = "True, False or a list of names"
+
 STRETCH = 16  # how many transitions in a row a reservoir keeps together under correlated noise
 
 
@@ -95,8 +97,11 @@ class Slow:
             "prior_mean": check.flag(self.prior_mean, "prior_mean"),
             "max_iterations": check.count(self.max_iterations, "max_iterations"),
             "hyperparameters": bool(names) if isinstance(names, bool | np.bool_) else _listed(names),
-            "objective": self.objective or ("variational" if self.moves_only else "evidence"),
+            "objective": self.objective,
         }
+        if self.objective is None:
+            moves_only = not (plain["hyperparameters"] or plain["prior_mean"])
+            plain["objective"] = "variational" if moves_only else "evidence"
         check.one_of(plain["objective"], "objective", ("evidence", "variational"))
         for name, value in plain.items():
             object.__setattr__(self, name, value)
@@ -162,7 +167,8 @@ class Timescales:
         if self.budget == 0:
             raise ValueError("budget = 0; expected 1 or more, or None for no limit")
         self.drop = None if drop is None else check.one_of(drop, "drop", tuple(DROP_RULES))
-        self.slow = tuple([slow] if isinstance(slow, Slow) else slow)
+        steps = [slow] if isinstance(slow, Slow) else check.listed(slow, "slow", "a sequence of Slow")
+        self.slow = tuple(steps)
         for i, step in enumerate(self.slow):
             if not isinstance(step, Slow):
                 raise TypeError(f"slow[{i}] is a {type(step).__name__}; expected a Slow")
@@ -178,7 +184,7 @@ class Timescales:
             if check.count(reservoir, "reservoir") < 2 * stretch:
                 raise ValueError(f"reservoir = {reservoir}; expected {2 * stretch} or more, or None")
             self.reservoir = Reservoir(model._columns, reservoir, stretch=stretch)
-        self.rng = np.random.default_rng(seed)
+        self.rng = check.generator(seed)
         self.counts = {"transitions": 0, "episodes": 0, "added": 0, "dropped": 0, "optimized": 0}
         self.reports: deque[Optimization] = deque(maxlen=100)
         self._keep_to_the_budget()
@@ -280,6 +286,8 @@ class Timescales:
 
         Where nothing better is found, the model stays as it is.
         """
+        if not isinstance(step, Slow):
+            raise TypeError(f"step is a {type(step).__name__}; expected a Slow")
         model = self.model
         kept = model._history.transitions if model._history else None
         data = self.reservoir.transitions if self.reservoir is not None else kept
@@ -347,7 +355,7 @@ class Timescales:
             return cls.restored(arrays, content, kernel=kernel, placement=placement)
         except CheckpointError as error:
             raise CheckpointError(f"{path} {error}") from None
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise CheckpointError(f"{path} does not describe a Timescales: {error}") from error
 
     @classmethod
@@ -387,9 +395,10 @@ class Timescales:
 
 def _listed(names: Any) -> list[str]:
     """Names of hyperparameters as a list."""
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        raise TypeError(f"hyperparameters = {names!r}; expected True, False or a list of names")
-    return sorted(names)
+    found = [] if isinstance(names, str) else check.listed(names, "hyperparameters", NAMES)
+    if isinstance(names, str) or not all(isinstance(name, str) for name in found):
+        raise TypeError(f"hyperparameters = {names!r}; expected {NAMES}")
+    return sorted(found)
 
 
 def _described(step: Slow) -> dict[str, Any]:

@@ -95,7 +95,13 @@ def train(
     tensorboard : bool
         Whether to write TensorBoard's files too.
     """
-    folder, options = Path(out), dict(agent_options or {})
+    folder = check.path(out, "out")
+    options = {} if agent_options is None else check.mapping(agent_options, "agent_options")
+    resume, report = check.flag(resume, "resume"), check.flag(report, "report")
+    progress_bar = check.flag(progress_bar, "progress_bar")
+    tensorboard = check.flag(tensorboard, "tensorboard")
+    check.at_least_one(checkpoint_every, "checkpoint_every")
+    check.count(evaluate_episodes, "evaluate_episodes")
     for name in options:
         check.one_of(name, "agent_options key", OPTIONS)
     run = _Training(folder, env_id, options.get("policy"))
@@ -526,7 +532,7 @@ class _Training:
 
     def _kept(self) -> str:
         paths = (self.checkpoints.newest, self.checkpoints.before)
-        path = next((path for path in paths if path.exists()), None)
+        path = next((path for path in paths if os.path.exists(path)), None)
         if path is None or self.saved_at is None:
             return "nothing was saved yet" if path is None else "nothing was changed"
         command = shlex.join(["gpsarsa", "train", self.env_id, "--out", str(self.folder), "--resume"])

@@ -49,7 +49,7 @@ class Transitions:
         following = check.rows(next_inputs, "next_inputs", d, finite=False).copy()
         if len(following) != n:
             raise ValueError(f"next_inputs has {len(following)} rows; expected {n}, as many as inputs")
-        if np.asarray(discounts).dtype.kind == "b" and n:
+        if check.raw_array(discounts, "discounts").dtype.kind == "b" and n:
             raise TypeError("discounts holds flags; expected numbers, 0 where the episode terminated")
         gamma = check.vector(discounts, "discounts", n).copy()
         outside = (gamma < 0) | (gamma > 1)
@@ -99,7 +99,7 @@ class Transitions:
     @classmethod
     def concatenate(cls, parts: Iterable[Transitions]) -> Self:
         """All rows in order; each part keeps its own `starts`."""
-        parts = list(parts)
+        parts = check.listed(parts, "parts", "a list of Transitions")
         if not parts:
             raise ValueError("parts is empty; expected at least one Transitions")
         for i, part in enumerate(parts):
@@ -114,17 +114,21 @@ class Transitions:
 
     def __getitem__(self, rows: slice | int | NDArray[Any]) -> Self:
         """The chosen rows, with their `starts` as they are."""
-        if not isinstance(rows, slice | int | np.integer):
-            rows = np.asarray(rows)
+        if isinstance(rows, bool):
+            raise TypeError(f"row {rows}; expected a whole number")
+        if check.is_whole(rows):
+            at = int(rows)  # type: ignore[arg-type]
+            if not -len(self) <= at < len(self):
+                raise IndexError(f"row {at} of {len(self)} transitions")
+            rows = slice(at, at + 1 or None)
+        elif not isinstance(rows, slice):
+            rows = check.raw_array(rows, "rows")
             if rows.ndim != 1 or rows.dtype.kind not in "iub":
                 raise TypeError("rows are chosen by a slice, a number, or a list of numbers or flags")
-        elif isinstance(rows, bool):
-            raise TypeError(f"row {rows}; expected a whole number")
-        elif not isinstance(rows, slice):
-            rows = slice(rows, rows + 1 or None)
-            if len(self._rewards[rows]) == 0:
-                raise IndexError(f"row {rows.start} of {len(self)} transitions")
-        return self._trusted(*(np.ascontiguousarray(array[rows]) for array in self._arrays))
+        try:
+            return self._trusted(*(np.ascontiguousarray(array[rows]) for array in self._arrays))
+        except (IndexError, TypeError) as error:
+            raise type(error)(f"rows of {len(self)} transitions: {error}") from None
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Transitions):

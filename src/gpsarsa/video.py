@@ -19,12 +19,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from gpsarsa import _validation as check
 from gpsarsa.runs import RunError
 
 __all__ = ["FPS", "Video"]
 
 FPS = 30.0  # where an environment does not say
 SHORTEST = 20  # milliseconds a picture of a GIF stays: browsers slow down what is faster
+LONGEST = 600_000  # what a GIF can hold
 
 Frame = NDArray[np.uint8]
 
@@ -41,12 +43,13 @@ class Video:
     """
 
     def __init__(self, path: str | os.PathLike[str], fps: float) -> None:
-        self.path, self.frames = Path(path), 0
+        self.path, self.frames = check.path(path, "path"), 0
         suffix = self.path.suffix.lower()
         if suffix not in (".gif", ".mp4"):
             raise RunError(f"{self.path} ends in {suffix!r}; a video ends in .gif or .mp4")
+        rate = check.positive(fps, "fps")
         self._temporary = self.path.with_name(f".{self.path.stem}.{secrets.token_hex(4)}{suffix}")
-        self._writer: _Gif | _Mp4 = (_Gif if suffix == ".gif" else _Mp4)(self._temporary, float(fps))
+        self._writer: _Gif | _Mp4 = (_Gif if suffix == ".gif" else _Mp4)(self._temporary, rate)
         self._temporary.touch()  # fails now rather than when all is played
 
     def add(self, frame: Any) -> None:
@@ -77,7 +80,7 @@ class _Gif:
 
     def __init__(self, path: Path, fps: float) -> None:
         self._image, self._path = _needed("PIL.Image", path), path
-        self._duration = max(SHORTEST, round(1000 / fps))
+        self._duration = max(SHORTEST, round(min(1000 / fps, LONGEST)))
         self._pictures: list[Any] = []
 
     def add(self, frame: Frame) -> None:

@@ -242,6 +242,7 @@ class SarsaAgent:
         posterior mean; with `deterministic` False, as while learning. Nothing that is asked here changes
         what is learnt.
         """
+        deterministic = check.flag(deterministic, "deterministic")
         many = self.observations.batch(observation)
         if many is None:
             return self.actions.action(
@@ -280,7 +281,7 @@ class SarsaAgent:
         An episode that is under way at the end is left there; the next call begins another one.
         """
         last = self.num_timesteps + check.count(total_timesteps, "total_timesteps")
-        called = as_callback(callback)
+        called, progress_bar = as_callback(callback), check.flag(progress_bar, "progress_bar")
         if self.env is None:
             raise ValueError("the agent has no environment; load it with env=… or call set_env(env)")
         course = environments.course(self.env, self.observations, self.actions)
@@ -612,7 +613,7 @@ class SarsaAgent:
             self = cls._restored(arrays, content["agent"], policy, kernel, placement)
         except CheckpointError as error:
             raise CheckpointError(f"{path} {error}") from None
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise CheckpointError(f"{path} does not describe an agent: {error}") from error
         if env is not None:
             try:
@@ -663,7 +664,7 @@ class SarsaAgent:
             parts["incumbent"],
             kept["incumbent"],
             lambda described: saved_kernel(described, kernel),
-            lambda world: World(**world),
+            lambda world: World.restored(world, self.observations.columns, self.experience.columns),
         )
         return self
 

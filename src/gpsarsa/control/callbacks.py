@@ -12,7 +12,6 @@ import importlib
 import math
 import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpsarsa import _validation as check
@@ -58,7 +57,10 @@ class CallbackList(BaseCallback):
     """Several callbacks, called in order; learning stops if any of them says so."""
 
     def __init__(self, callbacks: Iterable[BaseCallback]) -> None:
-        self.callbacks = list(callbacks)
+        self.callbacks = check.listed(callbacks, "callbacks", "a list of callbacks")
+        for i, callback in enumerate(self.callbacks):
+            if not isinstance(callback, BaseCallback):
+                raise TypeError(f"callbacks[{i}] = {callback!r}; expected a BaseCallback")
 
     def on_training_start(self) -> None:
         for callback in self.callbacks:
@@ -140,7 +142,8 @@ class EvalCallback(BaseCallback):
         self.n_eval_episodes = _frequency(n_eval_episodes, "n_eval_episodes")
         self.eval_freq = _frequency(eval_freq, "eval_freq")
         self.callback = as_callback(callback_on_new_best)
-        self.folder = None if best_model_save_path is None else Path(best_model_save_path)
+        path = best_model_save_path
+        self.folder = None if path is None else check.path(path, "best_model_save_path")
         self.best_mean_reward = self.last_mean_reward = -math.inf
         self.evaluations: list[tuple[int, float, float]] = []  # step, mean and standard deviation
         self._last = 0
@@ -231,7 +234,8 @@ class CheckpointCallback(BaseCallback):
 
     def __init__(self, save_freq: int, save_path: str | os.PathLike[str], name_prefix: str = "agent") -> None:
         self.save_freq = _frequency(save_freq, "save_freq")
-        self.checkpoints = Checkpoints(save_path, name_prefix)
+        check.path(name_prefix, "name_prefix")
+        self.checkpoints = Checkpoints(check.path(save_path, "save_path"), name_prefix)
         self._last = 0
 
     def on_training_start(self) -> None:
@@ -288,7 +292,7 @@ class TensorBoardCallback(BaseCallback):
             raise ImportError(
                 f"TensorBoard's files need tensorboardX ({error}): pip install 'gpsarsa[tensorboard]'"
             ) from error
-        self.folder = Path(folder)
+        self.folder = check.path(folder, "folder")
         self._writer: Any = None
 
     def on_training_start(self) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gpsarsa import _validation as check
 from gpsarsa import checkpoint
 from gpsarsa.checkpoint import CheckpointError
 
@@ -43,7 +44,8 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str | os.PathLike[str], name: str = "agent") -> None:
-        self.folder = Path(folder)
+        self.folder = check.path(folder, "folder")
+        check.path(name, "name")
         self.newest = self.folder / f"{name}{SUFFIX}"
         self.before = self.folder / f"{name}.previous{SUFFIX}"
         self._next = self.folder / f"{name}.next{SUFFIX}"
@@ -51,6 +53,8 @@ class Checkpoints:
 
     def save(self, agent: Any) -> None:
         """Save the agent; the newest file so far becomes the one before."""
+        if not callable(getattr(agent, "save", None)):
+            raise TypeError(f"agent is a {type(agent).__name__}; expected something with a save method")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             agent.save(self._next)
@@ -70,6 +74,7 @@ class Checkpoints:
         Where the newest file is damaged, `say` is told so and the one before is used. CheckpointError where
         no file is left, or where a file is intact but of another release of the format.
         """
+        _require_callable(read)
         faults: list[str] = []
         for path in (self.newest, self.before):
             if not path.exists():
@@ -91,6 +96,7 @@ class Checkpoints:
 
     def load_before(self, read: Callable[[Path], Agent]) -> Agent | None:
         """The agent of the file before, to go on from it as if there were no newer; None without one."""
+        _require_callable(read)
         try:
             agent = read(self.before)
         except (CheckpointError, OSError):
@@ -102,6 +108,11 @@ class Checkpoints:
         """Remove what a killed process left half written."""
         for path in [self._next, *self.folder.glob(f".{self._next.name}.*.part")]:
             path.unlink(missing_ok=True)
+
+
+def _require_callable(read: Any) -> None:
+    if not callable(read):
+        raise TypeError(f"read = {read!r}; expected a function from a path to an agent")
 
 
 def _of_another_release(path: Path) -> bool:

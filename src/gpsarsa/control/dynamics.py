@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gpsarsa import _validation as check
 from gpsarsa._linalg import compiled, product
-from gpsarsa._table import kernel_matrix, kernel_row
+from gpsarsa._table import kernel_matrix, kernel_row, numbers_read
 from gpsarsa._validation import Array
 from gpsarsa.basis import pivots
 from gpsarsa.control.critic import clipped
@@ -73,6 +74,27 @@ class World(NamedTuple):
     known: Array  # two rows: observations never left this range by much
     brinks: Array  # two rows: beyond them every episode ended, else ∓∞
     flags: Array  # two rows: the only values of a column that has two, else NaN
+
+    @classmethod
+    def restored(cls, arrays: Mapping[str, Any], split: int, columns: int) -> World:
+        """A world out of a file, for observations of `split` and inputs of `columns` numbers; ValueError
+        where the compiled loop, which trusts it, would read beyond an array."""
+        world = cls(**{name: np.array(arrays[name]) for name in cls._fields})
+        count, most, numbers = split + 3, world.Zt.shape[-1], world.values.shape[-1]
+        ranges = dict.fromkeys(("walls", "known", "brinks", "flags"), (2, split))
+        shapes = {
+            "values": (count, numbers), "Zt": (count, columns, most), "sizes": (count,),
+            "weights": (count, most), "offset": (count,), "scale": (count,), **ranges,
+        }  # fmt: skip
+        for name, shape in shapes.items():
+            array, kind = getattr(world, name), np.int64 if name == "sizes" else np.float64
+            if array.shape != shape or array.dtype != kind:
+                raise ValueError(f"the world's {name} is {array.dtype} of shape {array.shape}")
+        if world.sizes.min() < 0 or world.sizes.max() > most:
+            raise ValueError(f"the world's sizes are {world.sizes}; expected at most {most}")
+        if max(numbers_read(codes, columns) for codes in (world.codes, world.end_codes)) > numbers:
+            raise ValueError("the world's values are fewer than its codes need")
+        return world
 
     def outcomes(self, X: Array) -> tuple[Array, Array, NDArray[np.int8]]:
         """After each input: the next observation (the action's columns are 0), the reward, and whether the
@@ -223,8 +245,9 @@ class Regression:
 
     @classmethod
     def restored(cls, arrays: Mapping[str, Array], content: Mapping[str, Any]) -> Regression:
-        self = cls(Kernel.from_config(content["kernel"]), arrays["Z"].shape[1])
-        self.Z, self.weights = np.array(arrays["Z"]), np.array(arrays["weights"])
+        Z = check.rows(arrays["Z"], "Z").copy()
+        self = cls(Kernel.from_config(content["kernel"]), Z.shape[1])
+        self.Z, self.weights = Z, check.vector(arrays["weights"], "weights", len(Z)).copy()
         self.noise, self.offset, self.scale, self.outliers = (float(x) for x in content["numbers"])
         self.known = bool(content["known"])
         return self
@@ -405,7 +428,9 @@ class Dynamics:
 
     def restore(self, arrays: Mapping[str, Array], content: list[Any]) -> None:
         for name in RANGES:
-            setattr(self, name, np.array(arrays[name]))
+            setattr(self, name, check.rows(arrays[name], name, self.split, finite=False).copy())
+            if len(getattr(self, name)) != 2:
+                raise ValueError(f"{name} has {len(arrays[name])} rows; expected 2")
         self.regressions = [
             Regression.restored({name: arrays[f"{i}.{name}"] for name in ("Z", "weights")}, described)
             for i, described in enumerate(content)

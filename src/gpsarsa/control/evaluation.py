@@ -46,8 +46,9 @@ def evaluate_policy(agent: Any, env: Any, n_eval_episodes: int = 10, *, seed: in
 
 def standard_error(returns: Sequence[float]) -> float | None:
     """Of the mean of some returns; None where one return says nothing about their spread."""
-    count = len(returns)
-    return None if count < 2 else float(np.std(returns, ddof=1)) / math.sqrt(count)
+    values = check.vector(returns, "returns")
+    with np.errstate(over="ignore", invalid="ignore"):
+        return None if len(values) < 2 else float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
 def episodes(
@@ -67,8 +68,14 @@ def episodes(
         raise TypeError(f"env is a {type(env).__name__}; expected a single environment: gymnasium.make(id)")
     if not callable(getattr(agent, "predict", None)):
         raise TypeError(f"agent is a {type(agent).__name__}; expected something with a predict method")
+    for name in ("reset", "step"):
+        if not callable(getattr(env, name, None)):
+            raise TypeError(f"env is a {type(env).__name__}; expected an environment: gymnasium.make(id)")
+    if watch is not None and not callable(watch):
+        raise TypeError(f"watch = {watch!r}; expected something to call, or None")
+    longest = None if longest is None else check.count(longest, "longest")
     seed = check.count(seed, "seed")
-    for number in range(count):
+    for number in range(check.count(count, "count")):
         reset_seed = np.random.SeedSequence([seed, APART, number]).generate_state(1)[0]
         yield _episode(agent, env, number, int(reset_seed), LONGEST if longest is None else longest, watch)
 

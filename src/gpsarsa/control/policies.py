@@ -151,9 +151,10 @@ class EpsilonGreedy:
 
     def at(self, step: int) -> float:
         """ε after so many steps."""
+        check.count(step, "step")
         if self.final is None:
             return self.epsilon
-        done = min(step / self.steps, 1.0) if self.steps else 1.0
+        done = min(step, self.steps) / self.steps if self.steps else 1.0
         return self.epsilon + done * (self.final - self.epsilon)
 
     def row(self, decision: Decision) -> Array:
@@ -213,5 +214,8 @@ def described(policy: Any) -> list[Any] | None:
 
 def restored(config: list[Any]) -> Any:
     """The policy that `described` described."""
-    name, options = config
-    return _KNOWN[name](**options)
+    try:
+        name, options = config
+        return _KNOWN[name](**options)
+    except (TypeError, LookupError, ValueError) as error:
+        raise ValueError(f"{config!r} describes no policy: {error}") from None

@@ -74,7 +74,7 @@ def _readable(path: str | os.PathLike[str]) -> Iterator[None]:
         raise DatasetError(f"{path} cannot be opened: no permission to read it (chmod u+r)") from error
     except FileNotFoundError as error:
         raise DatasetError(f"{path} does not exist") from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DatasetError(
             f"{path} is damaged, incomplete or no Parquet file: {str(error).strip()}. Write or copy it again"
         ) from error

@@ -73,8 +73,8 @@ def _found(source: Any) -> list[Path]:
         )
     if not source:
         raise DatasetError("source is an empty list; expected at least one path")
-    files = [file for path in source for file in _found_one(Path(path).expanduser())]
-    return list({file.resolve(): file for file in files}.values())
+    files = [file for path in source for file in _found_one(Path(os.path.expanduser(path)))]
+    return list({os.path.realpath(file): file for file in files}.values())
 
 
 def _found_one(path: Path) -> list[Path]:

@@ -94,7 +94,8 @@ class Local:
     """Threads, one partition each at a time, with constant memory."""
 
     def __init__(self, workers: int | None = None) -> None:
-        self.workers = workers or os.cpu_count() or 1
+        chosen = None if workers is None else check.at_least_one(workers, "workers")
+        self.workers = chosen or os.cpu_count() or 1
 
     def run(self, task: Any, partitions: Sequence[Any], read: Read, *, work: Work, done: Progressed) -> Any:
         total = task.empty()
@@ -278,7 +279,7 @@ def engine(name: Any, *, address: str | None = None, workers: int | None = None)
     """The engine of that name; an object with `run` is one already."""
     if workers is not None and check.count(workers, "workers") == 0:
         raise ValueError("workers = 0; expected 1 or more, or None for as many as there are cores")
-    if address is not None and name != "ray":
+    if address is not None and not (isinstance(name, str) and name == "ray"):
         raise ValueError(f"address = {address!r} is for engine='ray'; leave it out, or set the engine")
     if isinstance(name, str):
         chosen = check.one_of(name, "engine", ("local", "ray"))

@@ -170,13 +170,23 @@ class Evaluation(SparseGPSarsa):
         self = super()._from_state(kernel, arrays, content)
         M = self._basis.size
         self._spread = check.rows(arrays["spread"].reshape(M, M or 1), "spread")[:, :M]
-        self._replicates = np.array(arrays["replicates"], dtype=np.float64)
-        value = content["value"]
-        if value is not None and value["standard_error"] is None:
-            value = value | {"standard_error": math.inf}
-        self._value = None if value is None else Value(**value)
-        self.gamma = math.nan if content["gamma"] is None else float(content["gamma"])
+        self._replicates = np.array(arrays["replicates"], dtype=np.float64).reshape(-1)
+        self._value = None if content["value"] is None else _restored_value(content["value"])
+        self.gamma = math.nan if content["gamma"] is None else check.discount(content["gamma"], "gamma")
         return self
+
+
+def _restored_value(kept: dict[str, Any]) -> Value:
+    """What a file says, checked; JSON has no infinities."""
+    error = kept["standard_error"]
+    counts = ("initial_states", "transitions", "left_out", "clusters")
+    return Value(
+        mean=check.number(kept["mean"], "mean"),
+        posterior_std=check.number(kept["posterior_std"], "posterior_std"),
+        **{name: check.count(kept[name], name) for name in counts},
+        standard_error=math.inf if error is None else check.number(error, "standard_error"),
+        method=check.one_of(kept["method"], "method", tuple(METHODS.values())),
+    )
 
 
 def evaluate(
@@ -243,11 +253,18 @@ def evaluate(
         raise ValueError(
             "noise = 'correlated' needs the logged next actions, not a target policy's; use noise='auto'"
         )
+    if kernel is not None and (isinstance(kernel, type) or not isinstance(kernel, KernelLike)):
+        raise TypeError(f"kernel = {kernel!r}; expected a kernel, or an object with __call__ and diag")
+    if work is not None:
+        check.path(work, "work")
+    if abs(check.number(prior_mean, "prior_mean")) > LARGEST:
+        raise ValueError(f"prior_mean = {prior_mean} is too large for double precision; rescale the rewards")
+    progress_bar = check.flag(progress_bar, "progress_bar")
     if 0 < check.count(bootstrap, "bootstrap") < FEWEST:
         raise ValueError(f"bootstrap = {bootstrap}; expected 0 or at least {FEWEST}, better 200")
     return _Evaluator(
         dataset, check.discount(gamma, "gamma"), check.number(prior_mean, "prior_mean"), noise,
-        target_policy, bootstrap, np.random.default_rng(seed), _engine(engine, address, workers), work,
+        target_policy, bootstrap, check.generator(seed), _engine(engine, address, workers), work,
         progress_bar,
     ).run(kernel, noise_variance, pseudo_inputs)  # fmt: skip
 
@@ -262,6 +279,9 @@ def compare(evaluations: Mapping[str, Evaluation]) -> dict[str, dict[str, float]
     of freedom (Welch). The best comes first. Evaluations are taken as independent, which overstates the
     doubt where policies are evaluated on the same log.
     """
+    for name, evaluation in check.mapping(evaluations, "evaluations").items():
+        if not isinstance(evaluation, Evaluation):
+            raise TypeError(f"evaluations[{name!r}] is a {type(evaluation).__name__}; expected an Evaluation")
     names = sorted(evaluations, key=lambda name: -evaluations[name].value)
     return {
         one: {other: _probability(evaluations[one], evaluations[other]) for other in names if other != one}
@@ -511,13 +531,13 @@ class _Learner:
 
     def pseudo_inputs(self, kernel: Any, wanted: Any) -> Array:
         """Those given, or so many among the inputs of the sample."""
-        if np.ndim(wanted) == 0:
+        if check.raw_array(wanted, "pseudo_inputs").ndim == 0:
             count = check.count(wanted, "pseudo_inputs")
             if count == 0:
                 raise ValueError("pseudo_inputs = 0; expected 1 or more, or an array of them")
             X = np.unique(np.vstack([self.t.inputs, self.t.next_inputs]), axis=0)
             X = X[self.evaluator.rng.permutation(len(X))[:8_000]]
-            return X[pivots(kernel, X, count, NOVEL)]
+            return X[pivots(kernel, X, min(count, len(X)), NOVEL)]
         Z = check.rows(wanted, "pseudo_inputs", self.t.columns)
         admitted = Basis.spanned_by(kernel, Z)[1]
         return Z[admitted]

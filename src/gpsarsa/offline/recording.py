@@ -13,7 +13,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
@@ -85,6 +85,8 @@ def write_table(
         no_observation=no_observation,
         no_action=no_action,
     )
+    if layout.discrete:
+        rows = replace(rows, next_actions=_whole_actions(rows))
     size = check.count(rows_per_group, "rows_per_group") or ROWS_PER_GROUP
     with _table(path, layout) as write:
         for begin in range(0, n, size):
@@ -99,6 +101,7 @@ def _upright(values: Any) -> NDArray[Any]:
 
 def _masked(values: Any, name: str, shape: tuple[int, ...]) -> tuple[Array, NDArray[np.bool_] | None]:
     """Rows, and which of them are masked, if any is."""
+    check.raw_array(values, name)
     array = check.rows(_upright(np.ma.getdata(values)), name, shape[1], finite=False)
     if len(array) != shape[0]:
         raise ValueError(f"{name} has {len(array)} rows; expected {shape[0]}, as many as observation")
@@ -107,8 +110,19 @@ def _masked(values: Any, name: str, shape: tuple[int, ...]) -> tuple[Array, NDAr
     return array, np.asarray(_upright(np.ma.getmaskarray(values)).any(axis=1))
 
 
+def _whole_actions(rows: Rows) -> Array:
+    """Next actions that are whole numbers, 0 where none is looked at."""
+    actions = rows.next_actions
+    broken = ~(np.isfinite(actions) & (actions == np.floor(actions))).all(axis=1)
+    unseen = rows.terminated if rows.no_action is None else rows.terminated | rows.no_action
+    if (broken & ~unseen).any():
+        row = int(np.argmax(broken & ~unseen))
+        raise ValueError(f"next_action[{row}] = {actions[row]}; expected whole numbers, as in action")
+    return np.where(broken[:, None], 0.0, actions)
+
+
 def _whole(values: Any, name: str, n: int) -> NDArray[np.int64]:
-    array = np.arange(n) if values is None else np.asarray(values)
+    array = np.arange(n) if values is None else check.raw_array(values, name)
     if array.shape != (n,) or array.dtype.kind not in "iu":
         raise TypeError(f"{name} is {array.dtype} of shape {array.shape}; expected whole numbers, ({n},)")
     return array.astype(np.int64)
@@ -129,13 +143,14 @@ class _Layout:
 
     @classmethod
     def of(cls, observation: Any, action: Any, *, episodes: bool) -> _Layout:
-        action = np.asarray(action)
+        action = check.raw_array(action, "action")
         if action.ndim == 1 and action.dtype.kind == "f":
             raise TypeError(
                 "action holds floats of shape (n,); expected whole numbers for a discrete action, or shape "
                 "(n, 1) for a continuous one"
             )
-        return cls(np.ndim(observation) == 1, action.ndim == 1, action.dtype.kind in "iub", episodes)
+        single = check.raw_array(observation, "observation").ndim == 1
+        return cls(single, action.ndim == 1, action.dtype.kind in "iub", episodes)
 
     def batch(self, rows: Rows) -> Any:
         """The rows as a record batch."""
@@ -181,7 +196,7 @@ def _column(
 def _table(path: Path, layout: _Layout) -> Iterator[Callable[[Rows], None]]:
     """A table to which row groups are written, one for each call."""
     parquet = needed("pyarrow.parquet", "offline")
-    folder = os.path.dirname(os.path.realpath(path))
+    folder = os.path.dirname(os.path.realpath(check.path(path, "path")))
     if not os.path.isdir(folder):
         raise DatasetError(f"{path} cannot be written: there is no folder {folder}")
     writer: Any = None
@@ -297,7 +312,10 @@ def _made(env: Any) -> Iterator[Any]:
     if not isinstance(env, str):
         yield env
         return
-    made = gymnasium.make(env)
+    try:
+        made = gymnasium.make(env)
+    except Exception as error:
+        raise DatasetError(f"env = {env!r} cannot be made: {error}") from error
     try:
         yield made
     finally:
