@@ -8,7 +8,7 @@ FRESH := .venv/.fresh
 PEERS := .peers/.ready
 BODIES := .venv/.bodies .peers/.bodies
 
-.PHONY: setup demo test lint format docs pictures figure tables release mutate fuzz audit bench bench-evidence bench-agent \
+.PHONY: setup demo test coverage lint format docs pictures figure tables release mutate fuzz audit bench bench-evidence bench-agent \
 	bench-control bench-offline bench-ablation check-sb3 study clean
 
 setup: $(READY)
@@ -28,6 +28,10 @@ demo: $(FRESH)
 
 test: $(FRESH)
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Which lines of src the tests run; compiled functions, which Numba runs unseen, do not count.
+coverage: $(FRESH)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term-missing:skip-covered
 
 lint: $(READY)
 	$(BIN)/ruff check .

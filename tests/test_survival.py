@@ -28,7 +28,7 @@ from gpsarsa.training import train
 ROOT = Path(__file__).parents[1]
 STEPS = 420
 QUIET = {"progress_bar": False, "report": False, "evaluate_episodes": 2}
-KILLS = os.environ.get("GPSARSA_KILLS", "4")
+KILLS = os.environ.get("GPSARSA_KILLS", "2")
 
 
 def trained(folder, **changes):

@@ -94,11 +94,11 @@ def test_a_long_stream_through_a_small_budget(noise, rng):
     kernel = kernels.RBF(0.5)
     model = SparseGPSarsa(kernel, 0.05, np.empty((0, 2)), growth="streaming", noise=noise)
     driver = Timescales(
-        model, placement=Novelty(0.001), budget=24, slow=[Slow(4000, max_iterations=3)], seed=0
+        model, placement=Novelty(0.001), budget=24, slow=[Slow(2500, max_iterations=3)], seed=0
     )
     sizes = []
     for _ in range(5):
-        driver.update(walk(rng, 4000))
+        driver.update(walk(rng, 2500))
         Z, W = model.pseudo_inputs, model._basis.factor
         sizes.append(held(model))
         assert len(Z) <= 24
