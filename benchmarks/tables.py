@@ -51,11 +51,12 @@ def sample_efficiency(rows: Iterable[dict[str, Any]]) -> list[Cells]:
 def _passed(found: list[float], contender: str, name: str) -> str:
     if not found:
         return "not measured" if name in control.ENTRIES[contender] else "–"
-    middle = quartiles(found)[1]
-    most = control._steps(contender, name)
+    middle, most = quartiles(found)[1], control._steps(contender, name)
     passing = sum(step < math.inf for step in found)
     steps = f"more than {_spaced(most)}" if middle == math.inf else _spaced(middle)
-    return steps if passing == len(found) else f"{steps} ({passing} of {len(found)} passed)"
+    if passing < len(found):
+        return f"{steps} ({passing} of {len(found)} passed)"
+    return steps if len(found) == SEEDS else f"{steps} ({len(found)} of {SEEDS} seeds)"
 
 
 def _spaced(value: float) -> str:
