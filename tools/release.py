@@ -76,9 +76,10 @@ class Environment:
 
     def run(self, *arguments: str) -> str:
         command = [str(self.python), *arguments]
-        return subprocess.run(
-            command, check=True, stdout=subprocess.PIPE, text=True, cwd=self.folder
-        ).stdout.strip()
+        done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, cwd=self.folder)
+        if done.returncode != 0:
+            sys.exit(f"{done.stdout[-4000:]}\nfailed: {' '.join(command)}")
+        return done.stdout.strip()
 
     @property
     def distributions(self) -> set[str]:

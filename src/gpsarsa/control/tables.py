@@ -33,6 +33,12 @@ BONUS, ONCE = 0.1, 0.25  # of the range of rewards, over √tries; what never tr
 LONG = 10.0  # so much farther looks the more patient plan
 
 
+def _distinct(rows: Array) -> tuple[Array, NDArray[np.intp]]:
+    """Distinct rows in order, and which of them each row is; NumPy 2.0 gives that as a column."""
+    states, number = np.unique(rows, axis=0, return_inverse=True)
+    return states, number.reshape(-1)
+
+
 class Counts(NamedTuple):
     """Observations and inputs seen, numbered, and what followed each input."""
 
@@ -54,7 +60,7 @@ class Counts(NamedTuple):
 
     def number(self, rows: Array) -> NDArray[np.intp]:
         """Of observations; −1 where one was not seen."""
-        both, at = np.unique(np.concatenate([self.states, rows]), axis=0, return_inverse=True)
+        both, at = _distinct(np.concatenate([self.states, rows]))
         place = np.full(len(both), -1, dtype=np.intp)
         place[at[: len(self.states)]] = np.arange(len(self.states))
         return place[at[len(self.states) :]]
@@ -88,7 +94,7 @@ class Tables(Episodes):
         before = 0 if self._counts is None else int(self._counts.tried.sum())
         ended = experience.discounts == 0.0
         seen = np.concatenate([experience.inputs[:, :split], experience.following[~ended, :split]])
-        states, number = np.unique(seen, axis=0, return_inverse=True)
+        states, number = _distinct(seen)
         n = len(experience.inputs)
         matches = (experience.inputs[:, None, split:] == self.candidates).all(axis=2)
         at = number[:n] * A + matches.argmax(axis=1)
