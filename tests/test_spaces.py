@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 import pickle
@@ -51,7 +52,6 @@ OBSERVATIONS = {
 ACTIONS = {
     "discrete": spaces.Discrete(4),
     "discrete from": spaces.Discrete(3, start=5),
-    "short discrete": spaces.Discrete(3, dtype=np.int32),
     "many": spaces.Discrete(2000),
     "multidiscrete": spaces.MultiDiscrete([2, 3], start=[1, -1]),
     "multidiscrete 2d": spaces.MultiDiscrete([[2, 3], [2, 2]]),
@@ -61,6 +61,8 @@ ACTIONS = {
     "scalar box": spaces.Box(0.0, 0.1, (), np.float32),
     "box 2d": spaces.Box(np.array([[-1, 0], [2, 3]]), np.array([[1, 4], [2, 5]]), dtype=np.float64),
 }
+if "dtype" in inspect.signature(spaces.Discrete).parameters:  # not in the oldest Gymnasium
+    ACTIONS["short discrete"] = spaces.Discrete(3, dtype=np.int32)
 each_observation = pytest.mark.parametrize("space", OBSERVATIONS.values(), ids=OBSERVATIONS.keys())
 each_action = pytest.mark.parametrize("space", ACTIONS.values(), ids=ACTIONS.keys())
 

@@ -135,10 +135,12 @@ def extras(folder: Path) -> str:
 def lowest(folder: Path) -> str:
     env = Environment(folder)
     least = [requirement.replace(">=", "==") for requirement in _project()["dependencies"]]
-    env.install(f"{wheel()}[plot]", *least, "pytest", "hypothesis", "mpmath")
+    env.install(f"{wheel()}[plot]", *least, "pytest", "pytest-xdist", "hypothesis", "mpmath")
     tests = [str(ROOT / "tests" / f"test_{name}.py") for name in TESTS]
     quiet = "-q", "-p", "no:cacheprovider", "-W", "ignore", "-c", str(ROOT / "pyproject.toml")
-    said = env.run("-m", "pytest", *quiet, "--rootdir", str(ROOT), *tests).splitlines()[-1]
+    said = env.run(
+        "-m", "pytest", *quiet, "-n", "2", "--dist", "worksteal", "--rootdir", str(ROOT), *tests
+    ).splitlines()[-1]
     return f"{', '.join(least)}: {said}"
 
 
