@@ -128,6 +128,8 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, help="of so many changes one")
     parser.add_argument("--at-once", type=int, default=2)
     options = parser.parse_args()
+    if not survives(FILES[0], ast.parse((PACKAGE / FILES[0]).read_text(encoding="utf-8"))):
+        sys.exit("a test fails without any change: nothing could be learnt from changes")
     alive = count = 0
     for name in options.files:
         tree = ast.parse((PACKAGE / name).read_text(encoding="utf-8"))
