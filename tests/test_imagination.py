@@ -295,6 +295,20 @@ def test_a_column_of_two_values_is_a_flag():
     assert np.abs(ahead - test.following)[inside, 0].max() < 2e-2
 
 
+def test_a_flag_that_never_changes_stays_what_it_is():
+    """It differs from episode to episode only."""
+
+    def lamp(s, a):
+        return np.array([np.clip(s[0] + 0.1 * (a - 1.0), -1.0, 1.0), float(s[1] > 0.0)]), -1.0, False
+
+    experience = walked(600, worlds=lamp)
+    experience.inputs[:, 1] = experience.following[:, 1]
+    X = experience.inputs[:200].copy()
+    ahead, _, _ = imagined(experience).world.outcomes(X)
+    assert set(X[:, 1]) == {0.0, 1.0}
+    assert (ahead[:, 1] == X[:, 1]).all()
+
+
 def test_a_flag_may_appear_and_cease_to_be_one():
     """First it was never up, then it was; then it had a third value, and is a number."""
     experience, rng = walked(900, worlds=bounce), np.random.default_rng(0)

@@ -281,7 +281,8 @@ class Dynamics:
         self.flags = np.where(flag, ends, np.nan)
         for j in np.flatnonzero(flag):
             changed = np.zeros(len(X), dtype=np.bool_)
-            changed[_some(np.flatnonzero(following[:, j] != X[:, j]), NEAR, rng)] = True
+            rows = np.flatnonzero(following[:, j] != X[:, j])
+            changed[_some(rows if len(rows) else np.arange(len(X)), NEAR, rng)] = True
             happened = following[:, j] == ends[1, j]
             self._learn_event(self.regressions[j], X[:, :split], happened, changed, width, rng, search)
         X = np.ascontiguousarray(X)
