@@ -226,41 +226,26 @@ def _add_compare(commands: Any) -> None:
 
 
 def _count(text: str) -> int:
-    return _whole(text, least=0)
+    return int(_parsed(text, int, lambda value: value >= 0, "a whole number, 0 or more"))
 
 
 def _positive(text: str) -> int:
-    return _whole(text, least=1)
-
-
-def _whole(text: str, least: int) -> int:
-    try:
-        value = int(text.replace("_", ""))
-    except ValueError:
-        value = least - 1
-    if value < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, {least} or more")
-    return value
+    return int(_parsed(text, int, lambda value: value >= 1, "a whole number, 1 or more"))
 
 
 def _fraction(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number in [0, 1]")
-    return value
+    return _parsed(text, float, lambda value: 0 <= value <= 1, "a number in [0, 1]")
 
 
 def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
-    return value
+    return _parsed(text, float, math.isfinite, "a finite number")
+
+
+def _parsed(text: str, kind: Callable[[str], float], fits: Callable[[float], bool], expected: str) -> float:
+    with contextlib.suppress(ValueError):
+        if fits(value := kind(text)):
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r} is not {expected}")
 
 
 def _argument(text: str) -> tuple[str, Any]:
