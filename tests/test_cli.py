@@ -108,6 +108,10 @@ def test_arguments_of_an_environment(text, value):
     assert cli._argument(text) == ("a", value)
 
 
+def test_an_argument_too_deep_to_be_json_is_text():
+    assert cli._argument("a=" + 50_000 * "[") == ("a", 50_000 * "[")
+
+
 @pytest.mark.parametrize(
     ("mean", "error", "text"),
     [(-104.23, 1.31, "-104.2 ± 1.3"), (500.0, 0.0, "500 ± 0"), (3.25, None, "3.25"),

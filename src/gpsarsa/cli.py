@@ -258,7 +258,7 @@ def _argument(text: str) -> tuple[str, Any]:
         return name, constants[value]
     try:
         return name, json.loads(value, parse_constant=str)
-    except ValueError:
+    except (ValueError, RecursionError):
         return name, value
 
 
