@@ -77,10 +77,11 @@ fuzz: $(FRESH) .fuzz/.ready
 audit: $(READY)
 	$(BIN)/python tests/audit.py
 
-# Other libraries to compare with, in an environment of their own; this torch is a build for the CPU alone.
+# Other libraries to compare with, in an environment of their own. (torch may bring CUDA, some gigabytes.)
 $(PEERS):
 	test -x .peers/bin/python || $(PYTHON) -m venv .peers
-	.peers/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 gpytorch GPy stable-baselines3
+	.peers/bin/python -m pip install --quiet --disable-pip-version-check \
+		torch==2.13.0 gpytorch==1.15.2 GPy==1.15.0 stable-baselines3==2.9.2
 	touch $@
 
 bench-evidence: $(FRESH) $(PEERS)

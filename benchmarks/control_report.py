@@ -33,7 +33,7 @@ COLOURS = {
 BEGIN, END = "<!-- results: written by make bench-control -->", "<!-- end of results -->"
 HEADER = (
     "task", "threshold", "contender", "seeds", "steps", "first pass (quartiles)", "pass at all",
-    "pass as asked", "held since: median seed", "held since: pooled", "return at last", "µs a step",
+    "pass by the aim", "held since: median seed", "held since: pooled", "return at last", "µs a step",
 )  # fmt: skip
 
 
@@ -91,14 +91,14 @@ def _line(task: Task, contender: str, rows: list[Row]) -> str:
     low, middle, high = quartiles(passes)
     shares = [good / count for good, count in passing]
     pooled = sum(good for good, _ in passing), sum(count for _, count in passing)
-    asked = "" if task.asked is None or contender != "gpsarsa" else (
-        f"{sum(step <= task.asked for step in passes)} of {len(rows)} by {_steps(task.asked)}"
+    aim = "" if task.aim is None or contender != "gpsarsa" else (
+        f"{sum(step <= task.aim for step in passes)} of {len(rows)} by {_steps(task.aim)}"
     )  # fmt: skip
     cells = (
         task.name, _number(task.threshold), NAMES[contender], f"{len(rows)}",
         _steps(max(row["steps"] for row in rows)),
         "—" if middle == math.inf else f"{_steps(middle)} ({_steps(low)} – {_steps(high)})",
-        f"{len(passing)} of {len(rows)}", asked,
+        f"{len(passing)} of {len(rows)}", aim,
         f"{np.median(shares):.0%}" if shares else "—",
         f"{pooled[0] / pooled[1]:.0%} of {pooled[1]}" if shares else "—",
         _number(float(np.median([curve[-1][1] for curve in curves]))),

@@ -30,7 +30,7 @@ class Task:
 
     id: str
     threshold: float
-    asked: int | None = None  # by which step the default agent is asked to pass
+    aim: int | None = None  # by which step the default agent should pass
     steps: int = 10_000
     peer_steps: int = 50_000
     episodes: int = 20
@@ -70,14 +70,14 @@ class Rescaled(gym.Wrapper):
 
 
 PLAIN = (
-    Task("CartPole-v1", 475, asked=2_500),
-    Task("MountainCar-v0", -110, asked=2_500, peer_steps=120_000, floor=-210),
-    Task("Acrobot-v1", -100, asked=1_500, floor=-510),
-    Task("Pendulum-v1", -200, asked=2_500, peer_steps=100_000, floor=-1_700),
-    Task("MountainCarContinuous-v0", 90, asked=4_000, floor=-100),
-    Task("LunarLander-v3", 200, asked=20_000, steps=40_000, peer_steps=100_000, floor=-600),
+    Task("CartPole-v1", 475, aim=2_500),
+    Task("MountainCar-v0", -110, aim=2_500, peer_steps=120_000, floor=-210),
+    Task("Acrobot-v1", -100, aim=1_500, floor=-510),
+    Task("Pendulum-v1", -200, aim=2_500, peer_steps=100_000, floor=-1_700),
+    Task("MountainCarContinuous-v0", 90, aim=4_000, floor=-100),
+    Task("LunarLander-v3", 200, aim=20_000, steps=40_000, peer_steps=100_000, floor=-600),
     Task(
-        "FrozenLake-v1", 0.65, asked=10_000, peer_steps=100_000, episodes=500,
+        "FrozenLake-v1", 0.65, aim=10_000, peer_steps=100_000, episodes=500,
         options={"map_name": "4x4", "is_slippery": True},
     ),
 )  # fmt: skip
@@ -87,7 +87,7 @@ UNTUNED = (
     Task("Reacher-v5", -10, floor=-40, untuned=True),
 )
 RESCALED = tuple(
-    Task(task.id, task.threshold, task.asked, floor=task.floor, scale=SCALE)
+    Task(task.id, task.threshold, task.aim, floor=task.floor, scale=SCALE)
     for task in PLAIN
     if task.id in ("CartPole-v1", "MountainCar-v0", "Acrobot-v1", "Pendulum-v1")
 )

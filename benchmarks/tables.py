@@ -56,7 +56,7 @@ def _passed(found: list[float], contender: str, name: str) -> str:
     steps = f"more than {_spaced(most)}" if middle == math.inf else _spaced(middle)
     if passing < len(found):
         return f"{steps} ({passing} of {len(found)} passed)"
-    return steps if len(found) == SEEDS else f"{steps} ({len(found)} of {SEEDS} seeds)"
+    return steps if len(found) == SEEDS else f"{steps} (seeds: {len(found)})"
 
 
 def _spaced(value: float) -> str:

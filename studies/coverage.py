@@ -44,7 +44,7 @@ Row = dict[str, Any]
 Log = dict[str, Array]
 
 LEVEL = 0.9
-ASKED = (0.80, 0.97)  # where the coverage of a 90 % interval should lie
+AIM = (0.80, 0.97)  # where the coverage of a 90 % interval should lie
 FIRST_SEED, REPETITIONS = 2_000, 100
 FQE_SEEDS = range(1_000, 1_010)  # logs of their own, for their values are kept
 REPLICATES = 100  # of the bootstrap
@@ -536,7 +536,7 @@ def draw(found: list[Row], path: Path) -> None:
     figure = Figure(figsize=(15, 6.6), layout="constrained")
     left, middle, right = figure.subplots(1, 3, sharey=True, width_ratios=(5, 4, 2.4))
     places = np.array([i + 0.35 * (i // 2) for i in range(len(found))])
-    left.axvspan(100 * ASKED[0], 100 * ASKED[1], color="0.93", zorder=0)
+    left.axvspan(100 * AIM[0], 100 * AIM[1], color="0.93", zorder=0)
     left.axvline(100 * LEVEL, color="0.4", linewidth=0.9, linestyle=":")
     for shift, (key, colour) in zip((-0.24, 0.0, 0.24), list(COLOURS.items())[:3], strict=True):
         share, low, high = 100 * np.array([cell[key] for cell in found]).T

@@ -163,3 +163,8 @@ def test_the_version_is_one_number():
     pyproject = (SOURCE.parents[1] / "pyproject.toml").read_text()
     assert 'attr = "gpsarsa._version.__version__"' in pyproject
     assert gpsarsa.__version__.count(".") == 2
+
+
+def test_the_citation_names_this_version():
+    citation = (SOURCE.parent.parent / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {gpsarsa.__version__}\n" in citation

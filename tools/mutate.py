@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -116,8 +117,16 @@ def make(change: Change) -> None:
         _interpret(found)
 
 
+def interpret(module: types.ModuleType) -> None:
+    """Have all compiled functions of a module run as plain Python."""
+    for value in list(vars(module).values()):
+        if getattr(value, "__module__", None) == module.__name__ and hasattr(value, "py_func"):
+            _interpret(value)
+
+
 def _interpret(dispatcher: Any) -> None:
     """Have a compiled function, and all compiled ones that refer to it, run as plain Python."""
+    np.seterr(all="ignore")  # what is compiled does not warn
     modules = [m for name, m in list(sys.modules.items()) if name.startswith(("gpsarsa", "test_"))]
     for module in modules:
         for name, value in list(vars(module).items()):
@@ -147,8 +156,8 @@ class Trials:
         self.tests = list(session.items)
         started = time.perf_counter()
         self._begin(None, session)
-        if self._end()[1] is not None:
-            sys.exit("a test fails without any change: nothing could be learnt from changes")
+        if (failed := self._end()[1]) is not None:
+            sys.exit(f"{failed} fails without any change: nothing could be learnt from changes")
         print(f"without a change the tests pass in {time.perf_counter() - started:.0f} s", flush=True)
         for change in self.wanted:
             if len(self.running) == self.at_once:
@@ -168,7 +177,10 @@ class Trials:
         try:
             signal.setitimer(signal.ITIMER_PROF, SECONDS)  # its signal ends the process
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            if change is not None:
+            if change is None:
+                for file in FILES:
+                    interpret(sys.modules[f"gpsarsa.{file[:-3]}"])
+            else:
                 make(change)
             for i, (test, following) in enumerate(zip(self.tests, [*self.tests[1:], None], strict=True)):
                 test.config.hook.pytest_runtest_protocol(item=test, nextitem=following)

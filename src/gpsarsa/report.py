@@ -208,8 +208,8 @@ def _training(runs: Sequence[Run]) -> list[str]:
         ),
         _card(
             plots.growth(runs),
-            "The model grows where transitions tell it something new, up to its budget. A flat end says "
-            "that the budget, or the novelty threshold, is reached.",
+            "The model grows where transitions tell it something new, up to a quarter more than its budget, "
+            "and falls back when pseudo-inputs are placed anew.",
             "Growth: number of pseudo-inputs against environment steps",
         ),
         _card(
