@@ -295,6 +295,22 @@ def test_a_column_of_two_values_is_a_flag():
     assert np.abs(ahead - test.following)[inside, 0].max() < 2e-2
 
 
+def test_an_end_that_a_flag_announces_is_imagined():
+    """Beyond 0.8 the second column says that it is over, before it never does; the first says nothing."""
+
+    def crash(s, a):
+        x = s[0] + 0.05 * (a - 0.8)
+        return np.array([0.0 if x > 0.8 else x, float(x > 0.8)]), -1.0, x > 0.8
+
+    experience = walked(1_500, worlds=crash)
+    experience.inputs[:, 1] = 0.0
+    ended = experience.discounts == 0.0
+    assert ended.sum() > 10
+    ahead, _, fate = imagined(experience).world.outcomes(experience.inputs.copy())
+    assert np.mean(ahead[ended, 1] == 1.0) > 0.8
+    assert (fate[ahead[:, 1] == 1.0] == ENDED).all()
+
+
 def test_a_flag_that_never_changes_stays_what_it_is():
     """It differs from episode to episode only."""
 

@@ -178,6 +178,18 @@ def test_a_store_does_not_restore_what_is_not_its_own():
         Experience(2, 1, 10).restore(state)
     with pytest.raises(ValueError, match="rows"):
         Experience(3, 1, 20).restore(state)
+    with pytest.raises(ValueError, match="newest names rows 0 to 20; there are 20"):
+        Experience(2, 1, 20).restore({**state, "newest": np.array([0, 20])})
+
+
+def test_the_newest_rows_are_known_when_the_store_is_full():
+    for count in (3, 40, 300):
+        experience = filled(count, 90)
+        expected = [numbered(i)[0] for i in range(max(count - 50, 0), count)]
+        kept = [any((x == row).all() for row in experience.inputs) for x in expected]  # others made way since
+        found = experience.inputs[experience.newest]
+        np.testing.assert_array_equal(found[kept], np.array(expected)[kept])
+        np.testing.assert_array_equal(found[-1], expected[-1])
 
 
 # ── policy improvement ───────────────────────────────────────────────────────────────────────────────

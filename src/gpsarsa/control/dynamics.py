@@ -125,6 +125,7 @@ def _outcomes(
     work, pair = np.zeros((3, Zt.shape[2] + 1)), np.zeros((2, X.shape[1]))
     flagged = ~np.isnan(flags[0])
     for t in range(X.shape[0]):
+        lost = over = False
         for c in range(X.shape[1]):
             pair[0, c] = X[t, c]
         for j in range(columns):
@@ -132,11 +133,12 @@ def _outcomes(
                 total = _predicted(
                     end_codes, values[j], Zt[j], sizes[j], weights[j], offset[j], scale[j], pair, 0, work
                 )
-                ahead[t, j] = pair[1, j] = flags[int(total > 0.5), j]
+                value = flags[int(total > 0.5), j]
+                ahead[t, j] = pair[1, j] = value
+                over = over or value < brinks[0, j] or value > brinks[1, j]
         for j in range(columns):
             if flagged[j]:
                 pair[0, j] = ahead[t, j]
-        lost = over = False
         for j in range(columns + 3):
             if j == columns + (1 if fate[t] == ENDED else 2):  # the other reward (fate is known by then)
                 continue

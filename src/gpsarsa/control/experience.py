@@ -7,6 +7,7 @@ improved policy would take. When the store is full, a new row takes the place of
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -19,6 +20,8 @@ from gpsarsa.transitions import Transitions
 
 __all__ = ["Experience"]
 
+RECENT = 50  # rows that are known to be the newest
+
 
 class Experience:
     """At most `capacity` transitions of `observation` + `action` columns."""
@@ -29,6 +32,7 @@ class Experience:
         self._rows = np.zeros((min(capacity, 256), 2 * self.columns + 3))
         self._size = 0
         self._gone: list[Array] = []  # rows that are part of the sums kept, but were replaced
+        self._newest: deque[int] = deque(maxlen=RECENT)  # where they are
 
     def __len__(self) -> int:
         return self._size
@@ -48,6 +52,7 @@ class Experience:
             at = int(rng.integers(self.capacity))
             if self._rows[at, -1]:
                 self._gone.append(self._rows[at].copy())
+        self._newest.append(at)
         row, d = self._rows[at], self.columns
         row[:d], row[d : 2 * d] = x, following
         row[2 * d :] = reward, discount, 0.0
@@ -55,6 +60,11 @@ class Experience:
     @property
     def inputs(self) -> Array:
         return self._rows[: self._size, : self.columns]
+
+    @property
+    def newest(self) -> NDArray[np.intp]:
+        """The rows that came last, the newest at the end."""
+        return np.array(self._newest, dtype=np.intp)
 
     @property
     def rewards(self) -> Array:
@@ -107,12 +117,16 @@ class Experience:
 
     def state(self) -> dict[str, NDArray[Any]]:
         gone = np.array(self._gone).reshape(-1, self._rows.shape[1])
-        return {"rows": self._rows[: self._size], "gone": gone}
+        return {"rows": self._rows[: self._size], "gone": gone, "newest": self.newest}
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> Self:
         rows = check.rows(arrays["rows"], "rows", self._rows.shape[1])
         if len(rows) > self.capacity:
             raise ValueError(f"{len(rows)} transitions are kept; expected at most {self.capacity}")
+        newest = [int(at) for at in check.vector(arrays["newest"], "newest")]
+        if newest and not 0 <= min(newest) <= max(newest) < len(rows):
+            raise ValueError(f"newest names rows {min(newest)} to {max(newest)}; there are {len(rows)}")
+        self._newest = deque(newest, maxlen=RECENT)
         self._size = len(rows)
         size = 256
         while size < len(rows):

@@ -322,7 +322,7 @@ class Imagination(Episodes):
 
     def recently(self, experience: Experience) -> Array:
         """Where the agent has just been."""
-        return experience.inputs[-5 * STARTS :: 5, : self.split]
+        return experience.inputs[experience.newest[::5], : self.split]
 
     def better(
         self,
