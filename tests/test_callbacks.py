@@ -143,6 +143,14 @@ def test_a_plain_function_on_a_new_best():
     assert isinstance(seen[0], SarsaAgent)
 
 
+def test_several_on_a_new_best():
+    seen = []
+    both = [seen.append, StopTrainingOnRewardThreshold(5.0)]
+    agent = learnt(EvalCallback(gym.make("CartPole-v1"), eval_freq=30, callback_on_new_best=both))
+    assert seen == [agent]
+    assert agent.num_timesteps < STEPS
+
+
 def test_mistakes_are_named():
     agent = new_agent()
     with pytest.raises(ValueError, match="eval_env is the environment that is trained in"):

@@ -384,6 +384,37 @@ def test_other_settings_are_not_taken_up(refused, logs, kept):
     )
 
 
+def test_settings_that_were_refused_do_not_take_the_folder(run, refused, tmp_path):
+    write_table(tmp_path / "loose.parquet", **tables.columns([40] * 5, chains=False))
+    given = ["evaluate", tmp_path / "loose.parquet", *BRIEF, "--out", tmp_path / "kept"]
+    assert "noise='auto'" in refused(*given, "--noise", "correlated")
+    assert not (tmp_path / "kept" / "config.json").exists()
+    assert run(*given)[0] == 0
+
+
+def test_an_evaluation_of_a_target_policy_goes_on(run, trained, tmp_path, monkeypatch):
+    read = read_counted(monkeypatch)
+    given = [
+        "evaluate",
+        trained / "random.parquet",
+        *BRIEF,
+        "--target-policy",
+        trained / "run",
+        "--no-report",
+    ]
+
+    def unfinished(self, result):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluating._Folder, "keep", unfinished)
+        assert run(*given, "--out", tmp_path / "kept")[0] == 130
+    assert read
+    read.clear()
+    assert run(*given, "--out", tmp_path / "kept", "--resume")[0] == 0
+    assert read == []
+
+
 def test_folders_of_another_kind_are_refused(refused, logs, kept, trained, tmp_path):
     again = ["evaluate", logs, *BRIEF, "--out"]
     assert "holds an evaluation already: --resume to go on" in refused(*again, kept)

@@ -16,6 +16,7 @@ from gpsarsa import SparseGPSarsa, checkpoint
 from gpsarsa.control import environments
 from gpsarsa.control.agent import SarsaAgent
 from gpsarsa.control.environments import EnvironmentFault
+from gpsarsa.control.evaluation import evaluate_policy
 from gpsarsa.control.policies import EpsilonGreedy
 from gpsarsa.control.spaces import Actions, Observations, SpaceError
 from gpsarsa.kernels import RBF, Delta, Matern52
@@ -418,6 +419,32 @@ def test_faults_inside_a_vector_environment(mode, change, message):
     env = SyncVectorEnv([lambda copy=copy: copy for copy in copies], autoreset_mode=mode)
     with pytest.raises(EnvironmentFault, match=rf"after 1[02] steps of the environment: .*{message}"):
         SarsaAgent(env, seed=0, warmup=100).learn(60)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda answer: (*answer[:4], {}), "copy 0 ended and info has no final_obs"),
+        (lambda answer: (answer[0], [None, None], *answer[2:]), "the reward is None; expected a number"),
+        (lambda answer: answer[:4], "env.step returned a tuple of 4; expected the five values"),
+    ],
+    ids=["no final observation", "no reward", "four values"],
+)
+def test_faults_of_a_vector_environment_itself(change, message, monkeypatch):
+    env = SyncVectorEnv([lambda: Corridor(limit=4)] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+    step = env.step
+    monkeypatch.setattr(env, "step", lambda actions: change(step(actions)))
+    with pytest.raises(EnvironmentFault, match=message):
+        SarsaAgent(env, seed=0, warmup=100).learn(60)
+
+
+def test_an_environment_of_the_old_kind_is_not_evaluated():
+    env = Corridor()
+    reset = env.reset
+    env.reset = lambda **options: reset(**options)[0]
+    agent = SarsaAgent(Corridor(), seed=0)
+    with pytest.raises(EnvironmentFault, match="returned a ndarray; expected 2 values"):
+        evaluate_policy(agent, env, 1)
 
 
 # ── what is no environment ───────────────────────────────────────────────────────────────────────────

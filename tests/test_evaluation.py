@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import tables
 from scipy import stats
 
-from gpsarsa import CheckpointError, SparseGPSarsa, kernels, offline
+from gpsarsa import CheckpointError, SarsaAgent, SparseGPSarsa, kernels, offline
 from gpsarsa.offline import DatasetError, Evaluation, compare, evaluate, open_dataset
+from gpsarsa.offline.evaluation import CHANGES, _fingerprint
 from gpsarsa.offline.recording import write_table
 
 LENGTHS = [7, 1, 12, 5, 30, 2, 9, 16, 4, 11] * 3
@@ -272,6 +274,40 @@ def test_one_that_evaluated_nothing_says_so():
     for ask in (lambda: empty.value, lambda: empty.interval(), lambda: empty.summary):
         with pytest.raises(ValueError, match="nothing was evaluated yet"):
             ask()
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_an_evaluation_is_a_result(found, name):
+    before = found.value, found.interval_at(tables.pseudo_inputs(3))
+    with pytest.raises(TypeError, match=f"{name} would leave this evaluation's value"):
+        getattr(found, name)(tables.transitions(tables.columns(LENGTHS)))
+    assert found.value == before[0]
+    np.testing.assert_array_equal(found.interval_at(tables.pseudo_inputs(3)), before[1])
+
+
+@pytest.mark.filterwarnings("ignore:the logged transitions look stochastic")
+def test_the_fixed_point_has_no_evidence(found, table):
+    with pytest.raises(ValueError, match="the projected fixed point has no evidence"):
+        found.log_evidence()
+    t = tables.transitions(tables.columns(LENGTHS))
+    iid = evaluate(table, **given_model(noise="iid"))
+    alike = SparseGPSarsa(iid.kernel, iid.noise_variance, iid.pseudo_inputs, weights=iid.weights)
+    assert iid.log_evidence() == pytest.approx(alike.fit(t).log_evidence(), rel=1e-9)
+
+
+def test_a_log_that_begins_in_the_middle_of_an_episode():
+    t = tables.transitions(tables.columns(LENGTHS))
+    whole, cut = (evaluate(rows, **given_model()).summary for rows in (t, t[3:]))
+    assert (cut.initial_states, cut.clusters) == (whole.initial_states, whole.clusters)
+
+
+def test_agents_that_would_be_saved_alike_have_one_fingerprint(tmp_path):
+    agent = SarsaAgent(gym.make("CartPole-v1"), seed=0).learn(250)
+    agent.save(tmp_path / "agent.safetensors")
+    marks = [_fingerprint(SarsaAgent.load(tmp_path / "agent.safetensors")) for _ in range(2)]
+    assert marks[0] == marks[1]
+    agent.learn(20)
+    assert _fingerprint(agent) != marks[0]
 
 
 # ── comparison ───────────────────────────────────────────────────────────────────────────────────────

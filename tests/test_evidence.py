@@ -493,6 +493,12 @@ def test_without_a_gradient_any_kernel_will_do(rng):
         ({"noise": "white"}, ValueError, "noise = 'white'; expected one of 'iid', 'correlated'"),
         ({"noise_variance": 0.0}, ValueError, "noise_variance = 0.0; expected a number above 0"),
         ({"noise_variance": None}, TypeError, "noise_variance = None"),
+        ({"noise_variance": 1e-310}, ValueError, "noise_variance = 1e-310 is too small: its inverse"),
+        (
+            {"pseudo_inputs": None, "objective": "variational"},
+            ValueError,
+            "'variational' is of sparse models",
+        ),
         ({"prior_mean": np.nan}, ValueError, "prior_mean = nan"),
         ({"transitions": [1, 2]}, TypeError, "transitions is a list; expected Transitions"),
         ({"pseudo_inputs": np.eye(2)}, ValueError, "pseudo_inputs has 2 columns; expected 3"),

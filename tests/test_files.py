@@ -253,3 +253,12 @@ def test_results_do_not_depend_on_what_a_process_did_before():
         for more in ((), ("optimize first",))
     }
     assert len(digests) == 1
+
+
+def test_byte_orders_and_single_numbers_come_back(tmp_path):
+    path = tmp_path / "file"
+    checkpoint.write(path, {"big": np.arange(3, dtype=">f8"), "single": np.array(2.5)}, {})
+    arrays, _ = checkpoint.read(path)
+    np.testing.assert_array_equal(arrays["big"], [0.0, 1.0, 2.0])
+    assert arrays["single"].shape == ()
+    assert arrays["single"] == 2.5

@@ -786,6 +786,14 @@ def test_it_needs_a_kernel_whose_derivatives_are_known(data, Z):
         assert fingerprint(model) == before
 
 
+def test_names_may_come_from_an_iterator(data, Z):
+    names = ["lengthscales", "variance", "noise_variance"]
+    one, other = SparseGPSarsa(RBF(1.0), 0.3, Z), SparseGPSarsa(RBF(1.0), 0.3, Z)
+    one.optimize(data, hyperparameters=names, max_iterations=5)
+    other.optimize(data, hyperparameters=iter(names), max_iterations=5)
+    assert fingerprint(one) == fingerprint(other)
+
+
 # -- exceptions and interruptions -----------------------------------------------------------------
 
 

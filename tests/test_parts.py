@@ -13,8 +13,9 @@ from problems import KERNELS, episode, pseudo_inputs, transitions
 from test_sparse import close
 
 from gpsarsa import Transitions, _linalg
-from gpsarsa.basis import Basis
-from gpsarsa.belief import Belief
+from gpsarsa.basis import Basis, pivots
+from gpsarsa.belief import DONE, INDEFINITE, OVERFLOW, Belief, condition
+from gpsarsa.kernels import RBF
 from gpsarsa.statistics import Likelihood, Statistics
 
 SIZES = [1, 2, 3, 4, 5, 7, 8, 9, 31, 64, 65]
@@ -138,6 +139,117 @@ def test_appending_truncating_and_copying(rng):
     assert whole.rounding == pytest.approx(copy.rounding)
 
 
+class Called:
+    """A built-in kernel as if it were a user's own."""
+
+    def __init__(self, kernel):
+        self.kernel = kernel
+
+    def __call__(self, A, B):
+        return self.kernel(A, B)
+
+    def diag(self, A):
+        return self.kernel.diag(A)
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 100.0])
+def test_pivots_are_those_of_largest_conditional_variance(scale, rng):
+    X = np.linspace(0.0, 1.0, 60)[:, None] ** 2
+    kernel = RBF(0.3, scale)
+    chosen, left = [], scale * np.ones(60)
+    while left.max() > 1e-9 * scale:
+        chosen.append(int(np.argmax(left)))
+        solved = np.linalg.solve(kernel(X[chosen], X[chosen]), kernel(X[chosen], X))
+        left = scale - np.einsum("ij,ij->j", kernel(X[chosen], X), solved)
+        left[chosen] = 0.0
+    for one in (kernel, Called(kernel)):
+        assert pivots(one, X, 60)[:7] == chosen[:7]  # later ones differ by rounding
+        assert len(pivots(one, X, 60)) == len(chosen)
+        assert pivots(one, X, 3) == chosen[:3]
+        half = len(pivots(one, X, 60, least=1e-3))
+        assert 1 < half < len(chosen)
+        assert pivots(one, X, 60, least=1e-3) == chosen[:half]
+
+
+@pytest.mark.parametrize("scale", [0.02, 1.0, 50.0])
+def test_a_basis_made_at_once_is_the_one_made_row_by_row(scale, rng):
+    refused = 0
+    sets = [np.array([[0.0], [1.0], [1.0 + gap]]) for gap in 10.0 ** np.arange(-5.4, -4.6, 0.02)]
+    sets += [np.sort(rng.random((count, 1)), axis=0) for count in range(4, 16) for _ in range(4)]
+    for Z in sets:
+        row_by_row = Basis(RBF(1.0, scale), 1)
+        admitted = row_by_row.append(Z)
+        at_once, which = Basis.spanned_by(RBF(1.0, scale), Z)
+        np.testing.assert_array_equal(which, admitted)
+        np.testing.assert_array_equal(at_once.Z, row_by_row.Z)
+        refused += not admitted.all()
+    assert 20 < refused < len(sets) - 20
+
+
+def test_rounding_is_as_large_as_the_condition_allows(rng):
+    Z = pseudo_inputs(rng, 12)
+    for kernel in (KERNELS["matern52"], RBF([1.0, 2.0, 0.5], 7.0)):
+        whole = Basis(kernel, 3)
+        whole.append(Z)
+        removed = whole.copy()
+        removed.remove(3)
+        truncated = whole.copy()
+        truncated.truncate(5)
+        for basis in (whole, whole.copy(), removed, truncated, Basis.spanned_by(kernel, Z)[0]):
+            K = kernel(basis.Z, basis.Z)
+            expected = 100.0 * _linalg.EPS * (1.0 + np.trace(np.linalg.inv(K)) * K.diagonal().max())
+            assert basis.rounding == pytest.approx(expected, rel=1e-6)
+    crowded = Basis.spanned_by(RBF(1.0), np.linspace(0.0, 1.0, 8)[:, None])[0]
+    assert crowded.rounding == 1e-3
+
+
+@pytest.mark.parametrize("scale", [1.0, 4.0])
+def test_what_is_explained_beyond_rounding_is_an_error(scale):
+    basis = Basis(RBF(1.0, scale), 1)
+    basis.append(np.array([[0.0], [1.0]]))
+    X, room = np.zeros((3, 1)), basis.rounding
+
+    def features(share):
+        Psi = np.full((3, 2), np.sqrt(0.25 * scale))
+        Psi[1] = np.sqrt(scale * (1.0 + share * room)), 0.0
+        return Psi
+
+    left = basis.unexplained(X, features(0.9))
+    np.testing.assert_allclose(left, [0.5 * scale, 0.0, 0.5 * scale])
+    covariance = basis.unexplained_covariance(X, features(0.0))
+    np.testing.assert_allclose(covariance.diagonal(), left)
+    np.testing.assert_allclose(covariance[0, 2], 0.5 * scale)
+    with pytest.raises(
+        ArithmeticError, match=rf"at X\[8\] is {scale}, but the pseudo-inputs explain {scale}"
+    ):
+        basis.unexplained(X, features(1.2), first=7)
+    Psi = features(0.0)
+    Psi[1, 0] = 1.5 * np.sqrt(scale)
+    with pytest.raises(ArithmeticError, match=rf"is {scale}, .* explain {2.25 * scale}"):
+        basis.unexplained(X, Psi)
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
+def test_a_kernel_of_the_users_own_that_is_not_positive(scale):
+    """k(x, x′) is larger than k(x, x) by a little more, or less, than rounding allows."""
+
+    class Odd:
+        def __init__(self, beyond):
+            self.beyond = beyond
+
+        def __call__(self, A, B):
+            return scale * np.where(A == B.T, 1.0, 1.0 + self.beyond)
+
+        def diag(self, A):
+            return np.full(len(A), scale)
+
+    X, following, one = np.zeros((2, 1)), np.array([[0.0], [1.0]]), np.ones(2)
+    _, kappa = Basis(Odd(0.9e-8), 1).differences(X, following, one)
+    np.testing.assert_array_equal(kappa, 0.0)
+    with pytest.raises(ArithmeticError, match="is negative"):
+        Basis(Odd(1.1e-8), 1).differences(X, following, one)
+
+
 # -- statistics -----------------------------------------------------------------------------------
 
 
@@ -206,3 +318,88 @@ def test_a_covariance_that_is_none_is_reported(rng):
             ask()
     with pytest.raises(ArithmeticError, match="not positive definite"):
         Belief.from_information(-5 * np.eye(3), np.zeros(3))
+
+
+def taken_in(belief, psi, r=1.0, tau=0.2, gamma=0.9, sigma2=0.3, correlated=False, start=True):
+    """What `condition` answers."""
+    n = belief.size
+    padded, q, moved = (np.zeros(_linalg.blocked(n)) for _ in range(3))
+    padded[:n] = psi
+    state = belief.m, belief.R, belief.c, belief.scalars
+    return condition(*state, n, padded, r, tau, gamma, sigma2, correlated, start, 1.0, q, moved)
+
+
+@pytest.mark.parametrize("psi", [[1.0, 2.0, 3.0], [3.0, 2.0, 0.5]])
+def test_variances_below_zero_by_rounding_are_none(psi):
+    """ψᵀRψ may be below 0 by 1e-8 ψᵀψ, and counts as 0 then."""
+    for factor, allowed in ((-0.9e-8, True), (1e-9, True), (-1.1e-8, False)):
+        belief = Belief.restored(np.zeros(3), factor * np.eye(3), np.zeros(3), np.zeros(3))
+        for count in (1, 16, 17, 40):
+            Psi = np.tile(psi, (count, 1))
+            if allowed:
+                expected = max(factor, 0.0) * np.dot(psi, psi)
+                np.testing.assert_allclose(belief.variances(Psi), expected, rtol=1e-12)
+                np.testing.assert_allclose(belief.covariances(Psi).diagonal(), expected, rtol=1e-12)
+            else:
+                with pytest.raises(ArithmeticError, match="lost its positive definiteness"):
+                    belief.variances(Psi)
+        before = belief.R.copy()
+        assert taken_in(belief, psi) == (DONE if allowed else INDEFINITE)
+        if allowed:
+            V = max(factor, 0.0) * np.dot(psi, psi) + 0.5
+            assert belief.log_evidence == pytest.approx(-0.5 * (np.log(2.0 * np.pi * V) + 1.0 / V), rel=1e-12)
+        else:
+            np.testing.assert_array_equal(belief.R, before)
+            assert not belief.m.any()
+
+
+def test_draws_from_a_covariance_that_rounding_made_indefinite(rng):
+    for least, allowed in ((-0.9e-8, True), (0.5e-8, True), (-1.1e-8, False)):
+        belief = Belief.restored(np.zeros(2), np.diag([1.0, least]), np.zeros(2), np.zeros(3))
+        if allowed:
+            assert np.abs(belief.draws(50, rng)[1]).max() < 1e-3
+        else:
+            with pytest.raises(ArithmeticError, match="lost its positive definiteness"):
+                belief.draws(50, rng)
+
+
+def test_a_row_whose_variance_would_not_be_positive_changes_nothing():
+    """Correlated noise: V = s + γ²σ² + 2ψᵀc here."""
+    for c, answer in ((-0.3, DONE), (-0.4, INDEFINITE)):
+        belief = Belief.restored(np.zeros(2), np.zeros((2, 2)), [c, 0.0], [0.0, 0.3, 0.0])
+        assert taken_in(belief, [1.0, 1.0], tau=0.1, correlated=True, start=False) == answer
+        assert (belief.m[0] == 0.0) == (answer == INDEFINITE)
+
+
+@pytest.mark.parametrize("entry", [0, 1, 2])
+def test_a_mean_that_would_overflow_changes_nothing(entry):
+    c = np.zeros(3)
+    c[entry] = 1e200
+    psi = np.ones(3)
+    psi[entry] = 0.0
+    belief = Belief.restored(np.zeros(3), np.eye(3), c, [0.0, 0.3, 0.0])
+    before = [array.copy() for array in (belief.m, belief.R, belief.c, belief.scalars)]
+    assert taken_in(belief, psi, r=1e120, correlated=True, start=False) == OVERFLOW
+    for now, then in zip((belief.m, belief.R, belief.c, belief.scalars), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+def test_a_mean_from_sums_is_refined(rng):
+    """One step takes the residual from cond · eps to its square."""
+    Q = np.linalg.qr(rng.standard_normal((6, 6)))[0]
+    gram, moment = Q @ np.diag(10.0 ** np.arange(6, 12)) @ Q.T, rng.standard_normal(6)
+    gram = 0.5 * (gram + gram.T)
+    belief = Belief.from_information(gram, moment)
+    residual = moment - belief.mean - gram @ belief.mean
+    assert np.abs(residual).max() < 1e-10 * np.abs(gram @ belief.mean).max() + 1e-10
+
+
+def test_gains_of_bordering_are_what_bordering_adds(rng):
+    Psi, r = rng.standard_normal((30, 8)), rng.standard_normal(30)
+    old, new = Psi[:, :5], Psi[:, 5:]
+    belief = Belief.from_information(old.T @ old, old.T @ r)
+    gains = belief.border_gains(old.T @ new, 1.0 + (new**2).sum(axis=0), new.T @ r)
+    for j, gain in enumerate(gains):
+        one, eta = belief.copy(), new[:, j : j + 1]
+        one.border(old.T @ eta, 1.0 + eta.T @ eta, eta.T @ r)
+        assert one.log_evidence - belief.log_evidence == pytest.approx(gain, rel=1e-10)

@@ -664,13 +664,6 @@ def test_scaling_spans_the_rows():
     assert Scaling.of([[3.0]], 3.0, 3.0).width == [1.0]  # a space of a single value
 
 
-def test_scalings_survive_json():
-    scaling = Scaling(np.array([-1.0, 2]), np.array([0.5, 3]))
-    again = through_json(scaling)
-    np.testing.assert_array_equal(again.low, scaling.low)
-    np.testing.assert_array_equal(again.high, scaling.high)
-
-
 def test_scalings_that_are_refused():
     with pytest.raises(ValueError, match=r"low\[1\] = 2.0, high\[1\] = 2.0; expected low below high"):
         Scaling(np.array([0.0, 2.0]), np.array([1.0, 2.0]))

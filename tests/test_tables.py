@@ -195,3 +195,9 @@ def test_an_agent_on_ice():
     for _ in range(100):
         V = np.array([sum(p * (r + (not end) * V[t]) for p, t, r, end in P[s][chosen[s]]) for s in range(16)])
     assert V[0] > 0.6
+
+
+def test_without_a_discount():
+    """What was never tried is worth much, not infinitely much."""
+    agent = SarsaAgent(gymnasium.make("FrozenLake-v1"), gamma=1.0, seed=0).learn(300)
+    assert np.isfinite(agent.imagination.explorer.Q).all()

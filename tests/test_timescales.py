@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from problems import KERNELS, pseudo_inputs, transitions
@@ -204,6 +206,27 @@ def test_a_slow_step_that_finds_nothing_changes_nothing(rng):
         before = fingerprint(driver.model)
         driver.step(Slow(1, hyperparameters=True, max_iterations=0))
         assert fingerprint(driver.model) == before
+
+
+def test_an_interrupted_slow_step_is_counted(monkeypatch, rng):
+    driver = Timescales(empty("exact"), slow=Slow(10**9), reservoir=64, seed=0)
+    driver.update(transitions(rng, 90))
+    search = SparseGPSarsa._search
+
+    def interrupted(self, *given):
+        found, report = search(self, *given)
+        return found, replace(report, interrupted=True)
+
+    monkeypatch.setattr(SparseGPSarsa, "_search", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        driver.step(Slow(1, hyperparameters=True, max_iterations=3))
+    assert driver.counts["optimized"] == 1
+    assert driver.reports[-1].interrupted
+    assert driver.reports[-1].end > driver.reports[-1].start
+
+
+def test_one_name_is_enough(rng):
+    assert Slow(5, hyperparameters="noise_variance").hyperparameters == ["noise_variance"]
 
 
 def test_a_model_beyond_the_budget_is_brought_within_it(rng):
@@ -434,7 +457,7 @@ def test_settings_that_make_no_sense(options, message, rng):
         ({"every": 5, "objective": "loss"}, "objective = 'loss'"),
         ({"every": 5, "max_iterations": -1}, "max_iterations"),
         ({"every": 5, "pseudo_inputs": "no"}, "pseudo_inputs = 'no'"),
-        ({"every": 5, "hyperparameters": "noise_variance"}, "hyperparameters = 'noise_variance'"),
+        ({"every": 5, "hyperparameters": ["noise_variance", 3]}, "hyperparameters = "),
     ],
 )
 def test_slow_steps_that_make_no_sense(options, message):

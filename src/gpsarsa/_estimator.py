@@ -14,7 +14,7 @@ from gpsarsa import checkpoint
 from gpsarsa._validation import Array
 from gpsarsa.checkpoint import CheckpointError
 from gpsarsa.evidence import require_gradient
-from gpsarsa.kernels import Kernel, KernelLike, is_built_in
+from gpsarsa.kernels import Kernel, KernelLike, checked_kernel, is_built_in
 from gpsarsa.optimization import Optimization, Parameters, Search
 from gpsarsa.transitions import History, Transitions
 
@@ -33,10 +33,8 @@ class Estimator:
     _history: History
 
     def __init__(self, kernel: KernelLike, noise_variance: float, noise: str, prior_mean: float) -> None:
-        self._kernel = _checked_kernel(kernel)
-        self._noise_variance = check.positive(noise_variance, "noise_variance")
-        if not np.isfinite(1.0 / self._noise_variance):
-            raise ValueError(f"noise_variance = {noise_variance} is too small: its inverse overflows")
+        self._kernel = checked_kernel(kernel)
+        self._noise_variance = check.noise_variance(noise_variance)
         self._noise = check.one_of(noise, "noise", ("iid", "correlated"))
         self._prior_mean = check.number(prior_mean, "prior_mean")
 
@@ -220,7 +218,7 @@ class Estimator:
     def load(cls, path: str | os.PathLike[str], kernel: KernelLike | None = None) -> Self:
         """Read a model back. A model with a kernel of the user's own needs that `kernel` again."""
         if kernel is not None:
-            _checked_kernel(kernel)
+            checked_kernel(kernel)
         arrays, content = checkpoint.read(path)
         if content.get("estimator") != cls.__name__:
             raise CheckpointError(f"{path} holds a {content.get('estimator')}, not a {cls.__name__}")
@@ -241,12 +239,6 @@ def saved_kernel(described: Any, given: KernelLike | None) -> KernelLike:
     if given is not None:
         raise CheckpointError("holds its own kernel: load it without kernel=…")
     return Kernel.from_config(described)
-
-
-def _checked_kernel(kernel: Any) -> KernelLike:
-    if isinstance(kernel, type) or not isinstance(kernel, KernelLike):
-        raise TypeError(f"kernel = {kernel!r}; expected a kernel, or an object with __call__ and diag")
-    return kernel
 
 
 def check_transitions(value: Any, columns: int | None, name: str = "transitions") -> Transitions:

@@ -148,6 +148,14 @@ def positive(value: Any, name: str) -> float:
     return result
 
 
+def noise_variance(value: Any) -> float:
+    """σ² > 0 with a finite inverse."""
+    found = positive(value, "noise_variance")
+    if not np.isfinite(1.0 / found):
+        raise ValueError(f"noise_variance = {found} is too small: its inverse overflows")
+    return found
+
+
 def fraction(value: Any, name: str) -> float:
     """One number in [0, 1]."""
     result = number(value, name)

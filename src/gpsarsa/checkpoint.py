@@ -14,7 +14,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,7 +25,7 @@ from safetensors.numpy import load, save
 
 from gpsarsa import _validation as check
 
-__all__ = ["CheckpointError", "atomic", "read", "read_header", "sync_folder", "write"]
+__all__ = ["CheckpointError", "atomic", "checksum", "read", "read_header", "sweep", "sync_folder", "write"]
 
 FORMAT = "gpsarsa"
 VERSION = 1
@@ -39,14 +39,11 @@ class CheckpointError(ValueError):
 
 def write(path: str | os.PathLike[str], arrays: Arrays, content: Mapping[str, Any]) -> None:
     """Write arrays and a JSON document to one file, atomically."""
-    tensors = {name: np.ascontiguousarray(a) for name, a in check.mapping(arrays, "arrays").items()}
+    tensors = {name: _native(a) for name, a in check.mapping(arrays, "arrays").items()}
     for name, tensor in tensors.items():
         if not isinstance(name, str) or tensor.dtype.kind not in "fiub" or tensor.dtype.itemsize > 8:
             raise TypeError(f"arrays[{name!r}] has dtype {tensor.dtype}; expected numbers of up to 64 bits")
-    try:
-        document = json.dumps(check.mapping(content, "content"), allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"content is nothing that JSON can hold: {error}") from None
+    document = _document(content)
     header = {
         "format": FORMAT,
         "version": str(VERSION),
@@ -56,6 +53,19 @@ def write(path: str | os.PathLike[str], arrays: Arrays, content: Mapping[str, An
     data = _in_order(save(tensors, metadata=header))
     with atomic(path) as file:
         file.write(data)
+
+
+def _native(array: Any) -> NDArray[Any]:
+    """In the byte order and layout that the file has."""
+    array = np.asarray(array)
+    return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
+
+
+def _document(content: Any) -> str:
+    try:
+        return json.dumps(check.mapping(content, "content"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"content is nothing that JSON can hold: {error}") from None
 
 
 @contextlib.contextmanager
@@ -78,6 +88,13 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             raise OSError(error.errno, error.strerror, os.fspath(path)) from error  # the name that was given
         raise
     sync_folder(target.parent)
+
+
+def sweep(folder: Path, names: Iterable[str]) -> None:
+    """Remove what killed processes left of files of these names, half written."""
+    for name in names:
+        for path in folder.glob(f".{name}.*.part"):
+            path.unlink(missing_ok=True)
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
@@ -126,6 +143,11 @@ def read_header(data: bytes) -> dict[str, str]:
     if not isinstance(strings, dict) or not all(isinstance(v, str) for v in strings.values()):
         raise ValueError("its header is not that of a safetensors file")
     return strings
+
+
+def checksum(arrays: Arrays, content: Mapping[str, Any]) -> str:
+    """The same for what would be written alike."""
+    return _checksum({name: _native(array) for name, array in arrays.items()}, _document(content))
 
 
 def _checksum(arrays: Arrays, document: str) -> str:

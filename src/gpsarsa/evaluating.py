@@ -29,9 +29,8 @@ from typing import Any
 import numpy as np
 
 from gpsarsa import _validation as check
-from gpsarsa import runs
+from gpsarsa import checkpoint, runs
 from gpsarsa._validation import Array
-from gpsarsa.checkpoint import CheckpointError
 from gpsarsa.control.checkpoints import say
 from gpsarsa.offline.datasets import Dataset, DatasetError, open_dataset
 from gpsarsa.offline.engines import EngineError
@@ -266,8 +265,15 @@ class _Folder:
         """Sums are kept while it goes on; what cannot be written is said with the way to go on."""
         try:
             with runs.locked(self.path, "evaluates"):
+                checkpoint.sweep(self.path, (runs.CONFIG, runs.SUMMARY, MODEL, REPORT))
+                begun = (self.path / runs.CONFIG).exists()
                 runs.write_json(self.path / runs.CONFIG, config)
-                yield
+                try:
+                    yield
+                except BaseException:
+                    if not begun and not any(self.partial.glob("*")):  # other settings may be next
+                        (self.path / runs.CONFIG).unlink(missing_ok=True)
+                    raise
         except OSError as error:
             kept = "; what was finished is kept: --resume goes on" if self.partial.exists() else ""
             raise RunError(f"{self.path} cannot be written: {error.strerror or error}{kept}") from error
@@ -301,11 +307,7 @@ def read(folder: PathLike) -> Result:
         )
     config = runs.read_json(folder / runs.CONFIG, _CONFIG)
     summary = runs.read_json(folder / runs.SUMMARY, _SUMMARY)
-    try:
-        model = Evaluation.load(folder / MODEL)
-    except KeyError as error:
-        raise CheckpointError(f"{folder / MODEL} is no evaluation: it lacks {error}") from None
-    return Result(folder, config, summary, model)
+    return Result(folder, config, summary, Evaluation.load(folder / MODEL))
 
 
 # -- the report -----------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from gpsarsa._step import explain_row
 from gpsarsa._table import Table, kernel_matrix
 from gpsarsa._validation import Array
 from gpsarsa.basis import Basis
-from gpsarsa.kernels import Kernel, KernelLike, is_built_in
+from gpsarsa.kernels import Kernel, checked_kernel, is_built_in
 from gpsarsa.statistics import Likelihood, Refused, Statistics
 from gpsarsa.transitions import Transitions
 
@@ -79,15 +79,18 @@ def log_evidence(
     gradient = check.flag(gradient, "gradient")
     if gradient or pseudo_inputs is None:
         require_gradient(kernel)
-    elif isinstance(kernel, type) or not isinstance(kernel, KernelLike):
-        raise TypeError(f"kernel = {kernel!r}; expected a kernel, or an object with __call__ and diag")
+    checked_kernel(kernel)
     variational = check.one_of(objective, "objective", ("evidence", "variational")) == "variational"
     likelihood = Likelihood(
-        check.positive(noise_variance, "noise_variance"),
+        check.noise_variance(noise_variance),
         check.one_of(weights, "weights", ("fitc", "dtc")) == "fitc",
         check.one_of(noise, "noise", ("iid", "correlated")) == "correlated",
         check.number(prior_mean, "prior_mean"),
     )
+    if pseudo_inputs is None and variational:
+        raise ValueError(
+            "objective = 'variational' is of sparse models; pseudo_inputs is None, the exact one"
+        )
     if pseudo_inputs is None:
         value, slopes = exact_evidence(kernel, transitions, likelihood)
     else:

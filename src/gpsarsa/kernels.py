@@ -69,6 +69,13 @@ def diagonal(kernel: KernelLike, A: Array) -> Array:
     return answer(kernel.diag(A), (len(A),), ".diag(A)")
 
 
+def checked_kernel(kernel: Any) -> KernelLike:
+    """The kernel, if it is one."""
+    if isinstance(kernel, type) or not isinstance(kernel, KernelLike):
+        raise TypeError(f"kernel = {kernel!r}; expected a kernel, or an object with __call__ and diag")
+    return kernel
+
+
 def is_built_in(kernel: Any) -> bool:
     """Whether the flat table says all about the kernel; a subclass may well do something else."""
     return type(kernel) in _KINDS.values()

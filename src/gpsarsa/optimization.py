@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -92,6 +92,8 @@ class Search:
         for name in ("max_iterations", "restarts"):
             check.count(getattr(self, name), name)
         check.one_of(self.objective, "objective", ("evidence", "variational"))
+        if isinstance(self.hyperparameters, Iterator):  # asked for more than once
+            object.__setattr__(self, "hyperparameters", list(self.hyperparameters))
 
 
 NO_FURTHER = "no better point was found along the last search direction"

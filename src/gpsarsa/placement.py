@@ -31,7 +31,7 @@ from gpsarsa import _validation as check
 from gpsarsa._validation import Array
 from gpsarsa.basis import NOVELTY, Basis, pivots
 from gpsarsa.belief import Belief
-from gpsarsa.kernels import KernelLike, diagonal, matrix
+from gpsarsa.kernels import KernelLike, checked_kernel, diagonal, matrix
 from gpsarsa.transitions import Transitions
 
 __all__ = ["DROP_RULES", "STRATEGIES", "EvidenceGain", "Greedy", "KMeansPlusPlus", "Novelty", "Placement"]
@@ -110,14 +110,8 @@ class _Strategy:
             raise ValueError("transitions is empty; pseudo-inputs are chosen among the inputs visited")
         generator = check.generator(rng, "rng")
         X = _candidates(transitions, generator)
-        most, sigma2 = (
-            min(check.count(count, "count"), len(X)),
-            check.positive(noise_variance, "noise_variance"),
-        )
-        if isinstance(kernel, type) or not isinstance(kernel, KernelLike):
-            raise TypeError(f"kernel = {kernel!r}; expected a kernel, or an object with __call__ and diag")
-        if not np.isfinite(1.0 / sigma2):
-            raise ValueError(f"noise_variance = {sigma2} is too small: its inverse overflows")
+        most, sigma2 = min(check.count(count, "count"), len(X)), check.noise_variance(noise_variance)
+        kernel = checked_kernel(kernel)
         return X[self._choose(_Task(X, transitions, most, kernel, sigma2, generator))]
 
     def _choose(self, task: _Task) -> list[int]:

@@ -265,9 +265,7 @@ def initial_values(
     bars = axes.errorbar(place, mean[order], ends, fmt="o", color=BLUE, markersize=3.5, elinewidth=1)
     bars.lines[0].set(markeredgewidth=0, label="an initial state")
     bars.lines[2][0].set_alpha(0.35)
-    axes.axhspan(
-        *interval, color=ORANGE, alpha=0.25, linewidth=0, label="90 % interval of the policy's value"
-    )
+    axes.axhspan(*interval, color=ORANGE, alpha=0.25, linewidth=0, label="interval of the policy's value")
     axes.axhline(value, color=ORANGE, linewidth=1.5)
     axes.set_xlabel("initial states, sorted", color=INK)
     _legend(figure, axes)
@@ -286,12 +284,17 @@ def value_surface(agent: Any, what: str = "value", of: str = "the greedy action"
     in the title whose value it is that `agent.values` gives.
     """
     check.one_of(what, "what", tuple(SURFACES))
-    if agent.model is None or len(agent.visited) == 0:
+    if _model(agent) is None or len(agent.visited) == 0:
         raise ValueError("agent has no model yet; train it before drawing its values")
     visited = np.asarray(agent.visited, dtype=np.float64)
     if visited.shape[1] > 1:
         return _surface(agent, visited, what, of)
     return _bars(agent, visited, of) if _unordered(agent)[0] else _line(agent, visited, of)
+
+
+def _model(agent: Any) -> Any:
+    """The posterior that `agent.values` asks."""
+    return getattr(agent, "acting_model", agent.model)
 
 
 def _line(agent: Any, visited: Array, of: str) -> Figure:
@@ -302,7 +305,7 @@ def _line(agent: Any, visited: Array, of: str) -> Figure:
     band: Style = {"color": BLUE, "alpha": 0.18, "linewidth": 0, "label": "90 % interval"}
     axes.fill_between(x, mean - INTERVAL * std, mean + INTERVAL * std, **band)
     axes.plot(x, mean, color=BLUE, linewidth=2, label="posterior mean")
-    inputs = agent.model.pseudo_inputs[:, 0]
+    inputs = _model(agent).pseudo_inputs[:, 0]
     place = axes.get_xaxis_transform()
     axes.plot(inputs, np.full(len(inputs), 0.02), "d", color=INK, transform=place, label="pseudo-inputs")
     axes.set_xlim(x[0], x[-1])
@@ -339,7 +342,7 @@ def _surface(agent: Any, visited: Array, what: str, of: str) -> Figure:
     if not (across.unordered or up.unordered) and np.ptp(heights) > 0:
         style: Style = {"colors": "white", "linewidths": 0.6, "linestyles": "solid", "alpha": 0.45}
         axes.contour(across.places, up.places, heights, levels=7, **style)
-    _pseudo_inputs(axes, agent.model.pseudo_inputs, across, up)
+    _pseudo_inputs(axes, _model(agent).pseudo_inputs, across, up)
     for side, axis, set_label in ((across, axes.xaxis, axes.set_xlabel), (up, axes.yaxis, axes.set_ylabel)):
         _name(set_label, side.name)
         if side.unordered:
@@ -416,8 +419,8 @@ def _pseudo_inputs(axes: Axes, inputs: Array, across: _Side, up: _Side) -> None:
 def _unordered(agent: Any) -> NDArray[np.bool_]:
     """Which observation columns hold values without order: categories, and what a Delta compares."""
     unordered = np.array(agent.observations.categories, dtype=np.bool_)
-    if isinstance(agent.model.kernel, kernels.Kernel):
-        for column in agent.model.kernel.discrete_columns(agent.model.pseudo_inputs.shape[1]):
+    if isinstance(_model(agent).kernel, kernels.Kernel):
+        for column in _model(agent).kernel.discrete_columns(_model(agent).pseudo_inputs.shape[1]):
             unordered[column : column + 1] = True  # beyond the observation stand the actions
     return unordered
 
@@ -429,10 +432,10 @@ def _importance(agent: Any, visited: Array) -> NDArray[np.intp]:
     unordered columns come last.
     """
     columns = visited.shape[1]
-    total = agent.model.pseudo_inputs.shape[1]
+    total = _model(agent).pseudo_inputs.shape[1]
     weight = np.zeros(columns)
     low, high = np.quantile(visited, [0.05, 0.95], axis=0)
-    for column, lengthscale in _lengthscales(agent.model.kernel, total):
+    for column, lengthscale in _lengthscales(_model(agent).kernel, total):
         if column < columns:
             weight[column] = max(weight[column], (high[column] - low[column]) / lengthscale)
     weight[_unordered(agent)] = -1.0

@@ -426,12 +426,14 @@ def _evaluation_header(result: Any, name: str) -> str:
     if found["bootstrap"]:
         ends = escape(_ends(found["bootstrap_interval"]))
         own += f"<p>Bootstrap over episodes, {_number(found['bootstrap'])} replicates: {ends}</p>"
-    of = "initial states" if found["episodes_known"] else "all states: episodes are unknown"
+    of, by = (
+        ("initial states", "episode") if found["episodes_known"] else ("states: episodes are unknown", "row")
+    )
     return (
         f'<div class="what"><p class="kicker">gpsarsa evaluation</p><h1>{escape(name)}</h1>'
         f'<dl>{listed}</dl></div>\n<div class="result open"><p class="label">Value of the policy</p>'
         f'<p class="figure">{figure}</p><p>Mean of the {escape(of)}; ± is the standard error, clustered by '
-        f'episode</p><p class="verdict">{percent} interval: {escape(_ends(found["interval"]))}</p>'
+        f'{by}</p><p class="verdict">{percent} interval: {escape(_ends(found["interval"]))}</p>'
         f"{own}</div>"
     )
 

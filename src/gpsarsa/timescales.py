@@ -87,8 +87,7 @@ class Slow:
     max_iterations: int = 20
 
     def __post_init__(self) -> None:
-        if check.count(self.every, "every") == 0:
-            raise ValueError("every = 0; expected 1 or more")
+        check.at_least_one(self.every, "every")
         check.one_of(self.unit, "unit", ("transitions", "episodes"))
         names = self.hyperparameters
         plain: dict[str, Any] = {  # as files can hold them
@@ -294,15 +293,17 @@ class Timescales:
         if data is None:
             raise ValueError("there are no transitions to learn from yet")
         found, report = model._search(data, step.search())
-        if report.end > report.start:
-            if model.growth == "streaming" and step.moves_only:
-                # the posterior of everything seen moves over to the new pseudo-inputs
-                model.move_pseudo_inputs(found.pseudo_inputs)
-            else:
-                model._adopt(found, report, data if kept is None else kept)
-            self._prune()
         self.counts["optimized"] += 1
         self.reports.append(report)
+        if report.end > report.start:
+            try:
+                if model.growth == "streaming" and step.moves_only:
+                    # the posterior of everything seen moves over to the new pseudo-inputs
+                    model.move_pseudo_inputs(found.pseudo_inputs)
+                else:
+                    model._adopt(found, report, data if kept is None else kept)
+            finally:
+                self._prune()
         if report.interrupted:
             raise KeyboardInterrupt
         return report
@@ -395,8 +396,8 @@ class Timescales:
 
 def _listed(names: Any) -> list[str]:
     """Names of hyperparameters as a list."""
-    found = [] if isinstance(names, str) else check.listed(names, "hyperparameters", NAMES)
-    if isinstance(names, str) or not all(isinstance(name, str) for name in found):
+    found = [names] if isinstance(names, str) else check.listed(names, "hyperparameters", NAMES)
+    if not all(isinstance(name, str) for name in found):
         raise TypeError(f"hyperparameters = {names!r}; expected {NAMES}")
     return sorted(found)
 

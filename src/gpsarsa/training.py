@@ -30,7 +30,7 @@ from typing import Any, Self
 import gymnasium as gym
 
 from gpsarsa import _validation as check
-from gpsarsa import runs
+from gpsarsa import checkpoint, runs
 from gpsarsa.checkpoint import CheckpointError
 from gpsarsa.control import evaluation, policies
 from gpsarsa.control.agent import SarsaAgent
@@ -393,9 +393,7 @@ class _Training:
 
     def _sweep(self) -> None:
         self.checkpoints.sweep()
-        for name in (runs.CONFIG, runs.PROGRESS, runs.SUMMARY):
-            for path in self.folder.glob(f".{name}.*.part"):
-                path.unlink(missing_ok=True)
+        checkpoint.sweep(self.folder, (runs.CONFIG, runs.PROGRESS, runs.SUMMARY, "report.html"))
 
     def _at_an_end(self, agent: SarsaAgent, steps: int) -> SarsaAgent:
         """Where a run is made longer: the agent of its last checkpoint at an episode's end.

@@ -41,7 +41,7 @@ from gpsarsa.control.foresight import Foresight, imagination_of
 from gpsarsa.control.imagination import Imagination, Values
 from gpsarsa.control.improvement import Improvement
 from gpsarsa.control.incumbent import Incumbent
-from gpsarsa.control.spaces import Actions, Observations, Scaling
+from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.control.tables import Tables
 from gpsarsa.kernels import KernelLike
 from gpsarsa.placement import Novelty, Placement
@@ -161,7 +161,6 @@ class SarsaAgent:
         )  # fmt: skip
         self.num_timesteps = 0
         self.episodes = 0
-        self.scaling: Scaling | None = None  # the visited range of each observation column, as last learnt
         self.log_evidence = float("nan")  # per transition, when hyperparameters were learnt last
         self.failures = 0  # slow steps that numerical trouble prevented
         self._learner: SparseGPSarsa | Timescales | None = None
@@ -524,7 +523,6 @@ class SarsaAgent:
         what can be imagined."""
         critic, improvement, experience = self.critic, self.improvement, self.experience
         improvement.stochastic = critic.stochastic(experience, self.rng)
-        self.scaling = critic.scaling(experience)
         model = self.model
         if model is None or model._basis.size == 0:
             model = critic.first(experience) if model is None else model
@@ -567,11 +565,9 @@ class SarsaAgent:
             "log_evidence": None if np.isnan(self.log_evidence) else self.log_evidence,
             "failures": self.failures,
             "stochastic": self.improvement.stochastic,
-            "scaling": None if self.scaling is None else self.scaling.describe(),
             "schedule": [self._next_structure, self._last_improvement],
             "noticed": [self._rewards, self._ended, self._surprised],
             "rng": self.rng.bit_generator.state,
-            "environment": environment_name(self.env),
         }
         learner = self._learner
         if isinstance(learner, Timescales):
@@ -646,7 +642,6 @@ class SarsaAgent:
         self.log_evidence = float("nan") if kept["log_evidence"] is None else float(kept["log_evidence"])
         self.failures = int(kept["failures"])
         self.improvement.stochastic = bool(kept["stochastic"])
-        self.scaling = None if kept["scaling"] is None else Scaling.described(kept["scaling"])
         self._next_structure, self._last_improvement = (int(n) for n in kept["schedule"])
         rewards, self._ended, self._surprised = kept["noticed"]
         self._rewards = [float(reward) for reward in rewards]
@@ -676,9 +671,3 @@ def _missing(decision: policies.Decision) -> Any:
 @cache
 def _controller() -> ThreadpoolController:
     return ThreadpoolController()
-
-
-def environment_name(env: Any) -> str | None:
-    """The id under which the environment is registered, where it is."""
-    spec = getattr(env, "spec", None)
-    return getattr(spec, "id", None)

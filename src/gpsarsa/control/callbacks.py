@@ -68,6 +68,8 @@ class CallbackList(BaseCallback):
             callback.on_training_start()
 
     def on_step(self) -> bool:
+        for callback in self.callbacks:
+            callback.agent, callback.parent = self.agent, self.parent
         going = [callback.on_step() for callback in self.callbacks]
         return all(going)
 
@@ -97,12 +99,6 @@ def as_callback(callback: Any) -> BaseCallback | None:
     if isinstance(callback, type) or not callable(callback):
         raise TypeError(f"callback = {callback!r}; expected a BaseCallback, a list of them, or a callable")
     return _Function(callback)
-
-
-def _frequency(value: Any, name: str) -> int:
-    if check.count(value, name) == 0:
-        raise ValueError(f"{name} = 0; expected 1 or more")
-    return int(value)
 
 
 # -- evaluation -----------------------------------------------------------------------------------
@@ -139,8 +135,8 @@ class EvalCallback(BaseCallback):
         seed: int = 0,
     ) -> None:
         self.eval_env, self.seed = eval_env, check.count(seed, "seed")
-        self.n_eval_episodes = _frequency(n_eval_episodes, "n_eval_episodes")
-        self.eval_freq = _frequency(eval_freq, "eval_freq")
+        self.n_eval_episodes = check.at_least_one(n_eval_episodes, "n_eval_episodes")
+        self.eval_freq = check.at_least_one(eval_freq, "eval_freq")
         self.callback = as_callback(callback_on_new_best)
         path = best_model_save_path
         self.folder = None if path is None else check.path(path, "best_model_save_path")
@@ -200,9 +196,7 @@ class StopTrainingOnMaxEpisodes(BaseCallback):
     """Stop after a number of episodes, counted from the start of this call of `learn`."""
 
     def __init__(self, max_episodes: int) -> None:
-        self.max_episodes = check.count(max_episodes, "max_episodes")
-        if self.max_episodes == 0:
-            raise ValueError("max_episodes = 0; expected 1 or more")
+        self.max_episodes = check.at_least_one(max_episodes, "max_episodes")
         self._first = 0
 
     def on_training_start(self) -> None:
@@ -233,7 +227,7 @@ class CheckpointCallback(BaseCallback):
     """
 
     def __init__(self, save_freq: int, save_path: str | os.PathLike[str], name_prefix: str = "agent") -> None:
-        self.save_freq = _frequency(save_freq, "save_freq")
+        self.save_freq = check.at_least_one(save_freq, "save_freq")
         check.path(name_prefix, "name_prefix")
         self.checkpoints = Checkpoints(check.path(save_path, "save_path"), name_prefix)
         self._last = 0

@@ -106,8 +106,8 @@ class Checkpoints:
 
     def sweep(self) -> None:
         """Remove what a killed process left half written."""
-        for path in [self._next, *self.folder.glob(f".{self._next.name}.*.part")]:
-            path.unlink(missing_ok=True)
+        self._next.unlink(missing_ok=True)
+        checkpoint.sweep(self.folder, [self._next.name])
 
 
 def _require_callable(read: Any) -> None:

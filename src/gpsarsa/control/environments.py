@@ -157,9 +157,7 @@ class VectorCourse(Course):
             raise self._raised("step", error) from error
         self.steps += self.lanes
         if not isinstance(answer, tuple) or len(answer) != 5:
-            raise EnvironmentFault(
-                f"{self._where()}: env.step returned {_kind(answer)}; expected five values"
-            )
+            raise self._not_five(answer)
         observations, rewards, terminated, truncated, info = answer
         happenings: list[Happening | None] = []
         for lane in range(self.lanes):
@@ -171,11 +169,18 @@ class VectorCourse(Course):
             done = bool(terminated[lane] or truncated[lane])
             if done and self._mode == AutoresetMode.SAME_STEP:
                 self._waiting[lane] = self._first(observation)
-                observation = info["final_obs"][lane]
-            happenings.append(
-                self._happening(observation, float(rewards[lane]), terminated[lane], truncated[lane])
-            )
+                observation = self._last(info, lane)
+            happenings.append(self._happening(observation, rewards[lane], terminated[lane], truncated[lane]))
         return happenings
+
+    def _last(self, info: Any, lane: int) -> Any:
+        """What an episode ended with, where the next one has begun in the same step."""
+        try:
+            return info["final_obs"][lane]
+        except (TypeError, LookupError):
+            raise EnvironmentFault(
+                f"{self._where()}: copy {lane} ended and info has no final_obs for it (autoreset SAME_STEP)"
+            ) from None
 
     def _spread(self, observations: Any, mask: Any) -> None:
         for lane in np.flatnonzero(mask):

@@ -83,13 +83,13 @@ def episodes(
 def _episode(
     agent: Any, env: Any, number: int, seed: int, longest: int, watch: Callable[[], None] | None
 ) -> Episode:
-    observation, _ = _answer(env.reset, number, 0, seed=seed)
+    observation, _ = _answer(env.reset, 2, number, 0, seed=seed)
     total = 0.0
     for step in range(1, longest + 1):
         if watch is not None:
             watch()
         action, _ = agent.predict(observation, deterministic=True)
-        observation, reward, terminated, truncated, _ = _answer(env.step, number, step, action)
+        observation, reward, terminated, truncated, _ = _answer(env.step, 5, number, step, action)
         total += float(reward)
         if not math.isfinite(total):
             raise EnvironmentFault(
@@ -102,14 +102,22 @@ def _episode(
     return Episode(total, longest, cut=True)
 
 
-def _answer(ask: Callable[..., Any], number: int, step: int, *given: Any, **named: Any) -> Any:
-    """What the environment answers, or a fault that says where it failed."""
+def _answer(
+    ask: Callable[..., Any], values: int, number: int, step: int, *given: Any, **named: Any
+) -> tuple[Any, ...]:
+    """What the environment answers, so many values, or a fault that says where it failed."""
     try:
-        return ask(*given, **named)
+        answer = ask(*given, **named)
     except Exception as error:
         raise EnvironmentFault(
             f"{_where(number, step)}: env.{ask.__name__} raised {type(error).__name__}: {error}"
         ) from error
+    if not isinstance(answer, tuple) or len(answer) != values:
+        raise EnvironmentFault(
+            f"{_where(number, step)}: env.{ask.__name__} returned a {type(answer).__name__}; expected "
+            f"{values} values (Gymnasium's contract)"
+        )
+    return answer
 
 
 def _where(number: int, step: int) -> str:

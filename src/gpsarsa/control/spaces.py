@@ -599,12 +599,3 @@ class Scaling:
     def width(self) -> Array:
         """From the smallest to the largest value, above 0."""
         return self.high - self.low
-
-    def describe(self) -> Config:
-        """The widths in JSON."""
-        return {"low": self.low.tolist(), "high": self.high.tolist()}
-
-    @classmethod
-    def described(cls, config: Config) -> Self:
-        """The inverse of `describe`."""
-        return cls(np.array(config["low"], dtype=np.float64), np.array(config["high"], dtype=np.float64))

@@ -199,7 +199,7 @@ class Tables(Episodes):
         assert counts is not None
         gamma, scale = 1.0 - (1.0 - self.gamma) / PATIENCE, float(np.ptp(experience.rewards)) or 1.0
         bonus = BONUS * scale / np.sqrt(np.maximum(counts.visits, ONCE))
-        rewards = np.where(counts.tried, counts.rewards + bonus, bonus / (1.0 - gamma))
+        rewards = np.where(counts.tried, counts.rewards + bonus, bonus / max(1.0 - gamma, 1e-3))
         states = {tuple(row): i for i, row in enumerate(counts.states.tolist())}
         self.explorer = Wish(states, self._iterated(gamma, rewards, counts.tried), self.candidates)
 

@@ -25,7 +25,9 @@ class Memory(Dataset):
         self._transitions, self.rows = transitions, len(transitions)
         self.observation_columns = transitions.columns
         self.names = tuple(f"input[{i}]" for i in range(transitions.columns))
-        starts = transitions.starts
+        starts = transitions.starts.copy()
+        starts[0] = True
+        self._starts = starts
         self.has_episodes = not bool(starts[1:].all())
         self._episodes = np.cumsum(starts) - 1 if self.has_episodes else np.full(self.rows, -1)
         digest = hashlib.sha256()
@@ -44,12 +46,12 @@ class Memory(Dataset):
             yield self._chosen(np.arange(begin, min(begin + count, partition.last + 1)))
 
     def _sample(self, count: int, rng: np.random.Generator, gamma: float, target: Target | None) -> Block:
-        starts = np.flatnonzero(self._transitions.starts)
-        edges = np.unique(np.concatenate([[0], starts, [self.rows]]))
+        edges = np.append(np.flatnonzero(self._starts), self.rows)
         return self._chosen(stretches(edges, np.ones(len(edges) - 1), count, rng))
 
     def _chosen(self, rows: Integers) -> Block:
-        *numbers, starts = self._transitions[rows]._arrays
+        *numbers, _ = self._transitions[rows]._arrays
+        starts = self._starts[rows]
         first = starts if self.has_episodes else np.zeros(len(rows), dtype=np.bool_)
         jumps = np.diff(rows, prepend=rows[0] - 1) != 1
         part = Transitions._trusted(*numbers, starts | jumps)

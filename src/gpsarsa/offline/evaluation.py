@@ -18,10 +18,10 @@ import os
 import pickle
 import secrets
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from statistics import NormalDist
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +29,13 @@ from scipy.special import stdtr, stdtrit
 from threadpoolctl import threadpool_limits
 
 from gpsarsa import _validation as check
+from gpsarsa import checkpoint
 from gpsarsa._linalg import product
 from gpsarsa._progress import Progress
 from gpsarsa._validation import Array
 from gpsarsa._version import __version__
 from gpsarsa.basis import Basis, pivots
-from gpsarsa.kernels import Delta, Kernel, KernelLike, Matern52, Product
+from gpsarsa.kernels import Delta, Kernel, KernelLike, Matern52, Product, checked_kernel
 from gpsarsa.offline.datasets import Dataset, DatasetError, open_dataset
 from gpsarsa.offline.engines import Engine, Work, engine
 from gpsarsa.offline.sums import First, Replicates, Resampling, Second, Spread, Totals
@@ -49,6 +50,15 @@ __all__ = ["Evaluation", "compare", "evaluate"]
 SAMPLE = 4_000  # transitions on which pseudo-inputs and hyperparameters are chosen
 LEARN_WITH, LEARN_STEPS = 100, 40  # pseudo-inputs and iterations of the evidence
 METHODS = {"auto": "projected fixed point", "iid": "iid noise", "correlated": "correlated noise"}
+CHANGES = (
+    "fit",
+    "update",
+    "observe",
+    "add_pseudo_inputs",
+    "remove_pseudo_inputs",
+    "move_pseudo_inputs",
+    "optimize",
+)
 NOVEL = 1e-6  # pseudo-inputs leave none of which less than this share of the variance is new
 UNIT_LENGTHSCALE = 0.5  # of a column's range, at first
 LARGEST = 1e100  # reward, whose square and sums must be finite
@@ -76,7 +86,8 @@ class Evaluation(SparseGPSarsa):
     """The posterior over a policy's Q, with standard errors clustered by episode.
 
     `value` is the mean value of the initial states (all states where episodes are unknown), `interval` its
-    interval, `interval_at` that of Q at other inputs. Everything else is a SparseGPSarsa's.
+    interval, `interval_at` that of Q at other inputs. It is asked as a SparseGPSarsa is, but is a result:
+    more data, or other pseudo-inputs, make another evaluation.
 
     With G and the scores g_e of the C episodes as in `gpsarsa.offline.sums`, and w ~ N(0, I) the prior,
 
@@ -153,6 +164,14 @@ class Evaluation(SparseGPSarsa):
         mean = self.predict(X)
         return mean - half, mean + half
 
+    def log_evidence(self) -> float:
+        """Of the rewards; the projected fixed point has none."""
+        if self._value is not None and self._value.method == METHODS["auto"]:
+            raise ValueError(
+                "the projected fixed point has no evidence; evaluate(..., noise='iid') or 'correlated' have"
+            )
+        return super().log_evidence()
+
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         arrays, content = super()._state()
         value = None if self._value is None else asdict(self._value)
@@ -174,6 +193,21 @@ class Evaluation(SparseGPSarsa):
         self._value = None if content["value"] is None else _restored_value(content["value"])
         self.gamma = math.nan if content["gamma"] is None else check.discount(content["gamma"], "gamma")
         return self
+
+
+def _refused(name: str) -> Callable[..., Any]:
+    def method(self: Evaluation, *arguments: Any, **options: Any) -> NoReturn:
+        raise TypeError(
+            f"{name} would leave this evaluation's value and intervals behind: evaluate again, or learn "
+            "with a SparseGPSarsa"
+        )
+
+    method.__name__ = name
+    return method
+
+
+for _name in CHANGES:
+    setattr(Evaluation, _name, _refused(_name))
 
 
 def _restored_value(kept: dict[str, Any]) -> Value:
@@ -253,8 +287,8 @@ def evaluate(
         raise ValueError(
             "noise = 'correlated' needs the logged next actions, not a target policy's; use noise='auto'"
         )
-    if kernel is not None and (isinstance(kernel, type) or not isinstance(kernel, KernelLike)):
-        raise TypeError(f"kernel = {kernel!r}; expected a kernel, or an object with __call__ and diag")
+    if kernel is not None:
+        checked_kernel(kernel)
     if work is not None:
         check.path(work, "work")
     if abs(check.number(prior_mean, "prior_mean")) > LARGEST:
@@ -450,10 +484,13 @@ class Reader:
 
 
 def _fingerprint(value: Any) -> str:
-    """Equal for objects that went equal through pickle; of one that cannot, no two are equal."""
+    """Equal for agents that would be saved alike and for other objects that pickle alike; of one that pickle
+    refuses, no two are equal."""
     if isinstance(value, Kernel):
         return repr(value)
     try:
+        if callable(getattr(value, "_state", None)):
+            return checkpoint.checksum(*value._state())
         return hashlib.sha256(pickle.dumps(value)).hexdigest()
     except Exception:  # whatever an object of the user's own raises
         return secrets.token_hex(16)

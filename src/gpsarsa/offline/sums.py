@@ -134,7 +134,7 @@ class First:
         return self.basis.whiten(self.basis.kernel_rows(X))
 
     def empty(self) -> Totals:
-        return Totals(self.statistics(), self.pseudo_inputs.shape[1])
+        return Totals(self.statistics())
 
     def over(self, blocks: Iterable[Block]) -> Totals:
         """The totals of a partition, whose blocks come one after another."""
@@ -150,11 +150,10 @@ class First:
 class Totals:
     """The sums of the first pass."""
 
-    def __init__(self, statistics: Statistics | FixedPoint, columns: int) -> None:
+    def __init__(self, statistics: Statistics | FixedPoint) -> None:
         self.statistics = statistics
         self.initial = np.zeros(len(statistics.moment))  # Σ ψ(x₀)
         self.counts = np.zeros(3)  # transitions, initial states, rows left out
-        self.low, self.high = np.full(columns, np.inf), np.full(columns, -np.inf)
 
     def add(self, task: First, block: Block) -> None:
         basis, t = task.basis, block.transitions
@@ -164,28 +163,23 @@ class Totals:
         if len(rows):
             self.initial += task.features(X).sum(axis=0)
         self.counts += len(t), len(rows), block.left_out
-        if len(t):
-            inputs = t._arrays[0]
-            self.low = np.minimum(self.low, inputs.min(axis=0))
-            self.high = np.maximum(self.high, inputs.max(axis=0))
 
     def __add__(self, other: Totals) -> Totals:
-        total = Totals(self.statistics + other.statistics, len(self.low))  # type: ignore[operator]
+        total = Totals(self.statistics + other.statistics)  # type: ignore[operator]
         total.initial = self.initial + other.initial
         total.counts = self.counts + other.counts
-        total.low, total.high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
         return total
 
     def state(self) -> dict[str, NDArray[Any]]:
         own = {f"statistics.{name}": array for name, array in self.statistics.state().items()}
-        return own | {"initial": self.initial, "counts": self.counts, "low": self.low, "high": self.high}
+        return own | {"initial": self.initial, "counts": self.counts}
 
     @classmethod
     def restored(cls, arrays: Arrays, kind: type[Statistics] | type[FixedPoint]) -> Self:
         prefix = "statistics."
         own = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
-        self = cls(kind.restored(own), len(arrays["low"]))
-        for name in ("initial", "counts", "low", "high"):
+        self = cls(kind.restored(own))
+        for name in ("initial", "counts"):
             setattr(self, name, np.array(arrays[name]))
         return self
 
