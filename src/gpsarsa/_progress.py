@@ -1,4 +1,4 @@
-"""One line on standard error that says how far long work has come."""
+"""What is said on standard error: how far long work has come, and what whoever watches should know."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ import time
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Progress"]
+__all__ = ["Progress", "say"]
+
+
+def say(message: str) -> None:
+    """Tell whoever watches."""
+    print(f"gpsarsa: {message}", file=sys.stderr, flush=True)
 
 
 class Progress:

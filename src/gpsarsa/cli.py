@@ -435,8 +435,8 @@ def _report(options: argparse.Namespace) -> None:
 def _agent_for_pictures(folder: str) -> Any:
     """The agent, or None with a message: a report does without."""
     from gpsarsa import training
+    from gpsarsa._progress import say
     from gpsarsa.checkpoint import CheckpointError
-    from gpsarsa.control.checkpoints import say
     from gpsarsa.runs import RunError
 
     try:

@@ -30,8 +30,8 @@ import numpy as np
 
 from gpsarsa import _validation as check
 from gpsarsa import checkpoint, runs
+from gpsarsa._progress import say
 from gpsarsa._validation import Array
-from gpsarsa.control.checkpoints import say
 from gpsarsa.offline.datasets import Dataset, DatasetError, open_dataset
 from gpsarsa.offline.engines import EngineError
 from gpsarsa.offline.evaluation import Evaluation, evaluate

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpsarsa import _validation as check
+from gpsarsa._progress import say
 from gpsarsa.checkpoint import atomic
 
 if sys.platform != "win32":
@@ -167,11 +168,7 @@ def _lock(file: IO[str], folder: Path, does: str) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-            print(
-                f"gpsarsa: {file.name} cannot be locked ({error.strerror}): do not use {folder} twice at a "
-                "time",
-                file=sys.stderr,
-            )
+            say(f"{file.name} cannot be locked ({error.strerror}): do not use {folder} twice at a time")
             return
         raise RunError(
             f"another process {does} in {folder} and holds {file.name}; wait for it, or choose another --out"

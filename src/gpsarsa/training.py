@@ -31,11 +31,12 @@ import gymnasium as gym
 
 from gpsarsa import _validation as check
 from gpsarsa import checkpoint, runs
+from gpsarsa._progress import say
 from gpsarsa.checkpoint import CheckpointError
 from gpsarsa.control import evaluation, policies
 from gpsarsa.control.agent import SarsaAgent
 from gpsarsa.control.callbacks import BaseCallback, CheckpointCallback, LogCallback, TensorBoardCallback
-from gpsarsa.control.checkpoints import Checkpoints, say
+from gpsarsa.control.checkpoints import Checkpoints
 from gpsarsa.control.environments import EnvironmentFault
 from gpsarsa.control.spaces import SpaceError
 from gpsarsa.runs import Log, Run, RunError

@@ -12,24 +12,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from gpsarsa import _validation as check
 from gpsarsa import checkpoint
+from gpsarsa._progress import say
 from gpsarsa.checkpoint import CheckpointError
 
-__all__ = ["Checkpoints", "say"]
+__all__ = ["Checkpoints"]
 
 Agent = TypeVar("Agent")
 SUFFIX = ".safetensors"
-
-
-def say(message: str) -> None:
-    """Tell whoever watches."""
-    print(f"gpsarsa: {message}", file=sys.stderr, flush=True)
 
 
 class Checkpoints:
