@@ -36,6 +36,7 @@ INTERPRETED = ("parts", "sparse", "growth")  # of these, where a compiled functi
 SECONDS = 900  # of computing: who needs more hangs, and that is noticed
 EQUIVALENT = {  # changes that change nothing but the time it takes, or nothing at all
     "total += 0.0 * moved[j]: Sub": "zeros, or what is not finite",
+    "self.mean[:, None] + root @ rng.standard_normal((self.size, count)): Sub": "the same distribution",
     "len(Psi) <= 16: Gt": "two ways to the same numbers",
     "len(delta) * self.size ** 2 < SMALL: GtE": "two ways to the same numbers",
     "len(delta) * self.size ** 2: Div": "two ways to the same numbers",
