@@ -376,10 +376,10 @@ class SarsaAgent:
         contender = {"trial": self.incumbent.challenger, "incumbent": self.incumbent.holder}.get(role)
         if contender is not None:
             return role, contender.model, self.foresight.values(contender)
-        return "explore", self.model.copy(), None
+        return "explore", self.model.copy(), self.foresight.variant(self.rng)
 
     def _act(self, lane: Lane, observation: Any, row: Array) -> Array:
-        if lane.role in ("trial", "incumbent") and lane.model is not None:
+        if lane.model is not None and (lane.values is not None or lane.role in ("trial", "incumbent")):
             return self.actions.taken(self._greedy(lane.model, lane.values, row))
 
         def draw() -> Callable[[Array], Array]:
@@ -660,6 +660,7 @@ class SarsaAgent:
             kept["incumbent"],
             lambda described: saved_kernel(described, kernel),
             lambda world: World.restored(world, self.observations.columns, self.experience.columns),
+            self.foresight.rule_of,
         )
         return self
 

@@ -45,10 +45,13 @@ LENGTHSCALE, LEAST_LENGTHSCALE, MOST_LENGTHSCALE = 0.5, 0.05, 10.0  # of a colum
 LEAST_SHARE, MOST_SHARE = 0.01, 0.9999  # between discrete actions
 LEAST_VARIANCE, MOST_VARIANCE, LEAST_NOISE, MOST_NOISE = 0.01, 1e3, 1e-8, 1.0  # outcomes have variance 1
 NOISE = 1e-3
+WIDTHS = 3.5  # standard deviations that are a column's width where a flag changes
 OUTLIER, FAR = 10.0, 3.0  # an outlier's distance from the fit: times the usual, and standard deviations
 MOST_OUTLIERS = 0.1  # of the rows
 FINE = 1e-3  # a distance, in standard deviations of the outcome, that does not matter
 MOST_END_NOISE = 1e-4
+SURE = 0.1  # a flag changes by chance, but not where that is so improbable
+TURN = 0.5  # a flag that has just changed counts as so much beyond what it is now
 LEAST_END_VARIANCE, MOST_END_VARIANCE = 1e-4, 10.0
 TOUCHED, MOST_TOUCHED = 3, 0.3  # different inputs, and share of all, that led to a column's extreme: a wall
 FELL = 3  # episodes that ended beyond where any went on: a brink
@@ -117,6 +120,16 @@ def _predicted(form, values, Zt, n, weights, offset, scale, pair, which, work):
 
 
 @compiled
+def _chance(x, j):
+    """A number from 0 to 1 that is the same for the same input, and any other one for any other."""
+    total = float(j)
+    for c in range(len(x)):
+        total = 12.9898 * np.sin(total + 78.233 * x[c])
+    total *= 43758.5453
+    return total - np.floor(total)
+
+
+@compiled
 def _outcomes(
     codes, end_codes, values, Zt, sizes, weights, offset, scale, walls, known, brinks, flags,
     X, ahead, rewards, fate,
@@ -131,14 +144,15 @@ def _outcomes(
         for j in range(columns):
             if flagged[j]:
                 total = _predicted(
-                    end_codes, values[j], Zt[j], sizes[j], weights[j], offset[j], scale[j], pair, 0, work
+                    codes, values[j], Zt[j], sizes[j], weights[j], offset[j], scale[j], pair, 0, work
                 )
-                value = flags[int(total > 0.5), j]
+                chance = SURE + (1.0 - 2.0 * SURE) * _chance(pair[0], j)
+                value = flags[int((X[t, j] == flags[1, j]) + total > chance), j]
                 ahead[t, j] = pair[1, j] = value
                 over = over or value < brinks[0, j] or value > brinks[1, j]
         for j in range(columns):
             if flagged[j]:
-                pair[0, j] = ahead[t, j]
+                pair[0, j] = ahead[t, j] + TURN * (ahead[t, j] - X[t, j])
         for j in range(columns + 3):
             if j == columns + (1 if fate[t] == ENDED else 2):  # the other reward (fate is known by then)
                 continue
@@ -222,11 +236,15 @@ class Regression:
             raise KeyboardInterrupt
         self.kernel, self.noise = found.kernel, found.noise_variance
 
-    def fit(self, X: Array, y: Array, rng: np.random.Generator, most: int = PSEUDO_INPUTS) -> None:
-        """At most so many pseudo-inputs among the rows, and the posterior mean."""
+    def fit(
+        self, X: Array, y: Array, rng: np.random.Generator, most: int = PSEUDO_INPUTS, enough: float = 1.0
+    ) -> None:
+        """At most so many pseudo-inputs among the rows, which leave `enough` of the variance unexplained or
+        as much as the noise, and the posterior mean."""
         rows = _some(np.arange(len(X)), FIT_FROM, rng)
         places = X[_some(rows, PLACE_FROM, rng)]
-        enough = max(ENOUGH * self.noise, LEAST_NOISE) / float(self.kernel.diag(places[:1])[0])
+        noise = max(ENOUGH * self.noise, LEAST_NOISE) / float(self.kernel.diag(places[:1])[0])
+        enough = min(noise, enough)
         Z = places[pivots(self.kernel, places, most, enough)]
         model = SparseGPSarsa(self.kernel, self.noise, Z[:0], growth="streaming")
         model.add_pseudo_inputs(Z)
@@ -282,14 +300,12 @@ class Dynamics:
         self._shapes(flag, width)
         self.flags = np.where(flag, ends, np.nan)
         for j in np.flatnonzero(flag):
-            changed = np.zeros(len(X), dtype=np.bool_)
-            rows = np.flatnonzero(following[:, j] != X[:, j])
-            changed[_some(rows if len(rows) else np.arange(len(X)), NEAR, rng)] = True
-            happened = following[:, j] == ends[1, j]
-            self._learn_event(self.regressions[j], X[:, :split], happened, changed, width, rng, search)
+            change = (following[:, j] - X[:, j]) / (ends[1, j] - ends[0, j])
+            self._learn_flag(self.regressions[j], X, change, width, rng, search)
         X = np.ascontiguousarray(X)
-        if flag.any():  # what else happens depends on them as they are by then
-            X = np.hstack([np.where(flag, following, X[:, :split]), X[:, split:]])
+        if flag.any():  # what else happens depends on them as they are by then, and on whether they changed
+            turned = following + TURN * (following - X[:, :split])
+            X = np.hstack([np.where(flag, turned, X[:, :split]), X[:, split:]])
         bounds = self._kernel(width)[1]
         for j in np.flatnonzero(~flag):
             self.regressions[j].learn(X[free], following[free, j] - X[free, j], bounds, rng, search)
@@ -320,14 +336,13 @@ class Dynamics:
     def _shapes(self, flag: NDArray[np.bool_], width: Array) -> None:
         """A regression for everything that is to be learnt, anew for a column that became a flag or ceased
         to be one."""
-        events = [*flag, True, False, False]
-        were = [*~np.isnan(self.flags[0]), True, False, False]
-        for j, event in enumerate(events):
-            if j < len(self.regressions) and were[j] == event:
+        flags, were = [*flag, False, False, False], [*~np.isnan(self.flags[0]), False, False, False]
+        for j in range(self.split + 3):
+            if j < len(self.regressions) and were[j] == flags[j]:
                 continue
-            kernel = (self._end_kernel if event else self._kernel)(width)[0]
+            kernel = (self._end_kernel if j == self.split else self._kernel)(width)[0]
             self.regressions[j : j + 1] = [
-                Regression(kernel, self.columns, MOST_END_NOISE if event else NOISE)
+                Regression(kernel, self.columns, MOST_END_NOISE if j == self.split else NOISE)
             ]
 
     def _reach(self, width: Array) -> Array:
@@ -367,6 +382,25 @@ class Dynamics:
             bounds[f"{i}.variance"] = LEAST_END_VARIANCE, MOST_END_VARIANCE
         return Sum(*terms), bounds
 
+    def _learn_flag(
+        self, flag: Regression, X: Array, change: Array, width: Array, rng: np.random.Generator, search: bool
+    ) -> None:
+        """From inputs where it changed, those next to them, and some others. Lengthscales are measured by how
+        widely the first are spread: what a contact depends on may be a small part of a column's range."""
+        changed = np.zeros(len(X), dtype=np.bool_)
+        rows = np.flatnonzero(change)
+        changed[_some(rows if len(rows) else np.arange(len(X)), NEAR, rng)] = True
+        spread = WIDTHS * X[changed, : self.split].std(axis=0)
+        spread = np.where(spread > LEAST_LENGTHSCALE * FINE * width, np.minimum(spread, width), width)
+        rows = _around(X[:, : self.split] / spread, changed, rng)
+        inputs, target = np.ascontiguousarray(X[rows]), change[rows]
+        if flag.known and (np.abs(flag(inputs) - target) < 0.5).all():
+            return
+        search, flag.known = search or not flag.known, True
+        if search and np.count_nonzero(target) >= 3:
+            flag.search(inputs, target, self._kernel(spread)[1], rng)
+        flag.fit(inputs, target, rng, enough=SURE**2)
+
     def _learn_event(
         self,
         event: Regression,
@@ -378,18 +412,14 @@ class Dynamics:
         search: bool,
     ) -> None:
         """From the decisive observations, those next to them, and some others."""
-        first, others = states[decisive], states[~decisive]
-        scaled = first / width
-        nearness = np.array([np.square(scaled - row / width).sum(axis=1).min() for row in others])
-        near = np.argsort(nearness, kind="stable")[: max(NEAR, 3 * len(first))]
-        rows = np.union1d(near, _some(np.arange(len(others)), NEAR, rng))
-        inputs = np.zeros((len(first) + len(rows), self.columns))  # they do not depend on an action
-        inputs[:, : self.split] = np.concatenate([first, others[rows]])
-        target = np.concatenate([happened[decisive], happened[~decisive][rows]]).astype(float)
+        rows = _around(states / width, decisive, rng)
+        inputs = np.zeros((len(rows), self.columns))  # they do not depend on an action
+        inputs[:, : self.split] = states[rows]
+        target = happened[rows].astype(float)
         if event.known and ((event(inputs) > 0.5) == (target > 0.5)).all():
             return
         search, event.known = search or not event.known, True
-        if search and len(first) >= 3:
+        if search and np.count_nonzero(decisive) >= 3:
             event.search(inputs, target, self._end_kernel(width)[1], rng)
         event.fit(inputs, target, rng, END_PSEUDO_INPUTS)
 
@@ -465,6 +495,15 @@ def _far(distance: Array) -> NDArray[np.bool_]:
     to be."""
     far = distance > max(OUTLIER * float(np.median(distance)), FAR)
     return far if np.mean(far) <= MOST_OUTLIERS else np.zeros(len(far), dtype=np.bool_)
+
+
+def _around(scaled: Array, decisive: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.intp]:
+    """The decisive rows, those next to them, and some others."""
+    first, others = np.flatnonzero(decisive), np.flatnonzero(~decisive)
+    nearness = np.array([np.square(scaled[first] - row).sum(axis=1).min() for row in scaled[others]])
+    near = np.argsort(nearness, kind="stable")[: max(NEAR, 3 * len(first))]
+    rows = np.union1d(near, _some(np.arange(len(others)), NEAR, rng))
+    return np.concatenate([first, others[rows]])
 
 
 def _some(rows: NDArray[np.intp], count: int, rng: np.random.Generator) -> NDArray[np.intp]:

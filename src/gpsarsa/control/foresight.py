@@ -13,6 +13,7 @@ from gpsarsa.control.critic import Critic
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.imagination import Imagination, Values
 from gpsarsa.control.incumbent import Contender, Incumbent
+from gpsarsa.control.rules import Rule
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.control.tables import Tables
 from gpsarsa.sparse import SparseGPSarsa
@@ -55,15 +56,20 @@ class Foresight:
 
     # -- acting -------------------------------------------------------------------------------
 
-    def values(self, contender: Contender) -> Values | None:
+    def values(self, contender: Contender) -> Values | Rule | None:
         """By which a contender looks ahead, where the world is known."""
         imagination = self.imagination
         if imagination is None or not imagination.ready:
             return None
         if contender.values is None:
-            values = imagination.values_of(contender.model, contender.gamma)
+            values: Any = imagination.values_of(contender.model, contender.gamma)
             contender.values = None if values is None else values._replace(world=contender.world)
         return contender.values
+
+    def variant(self, rng: np.random.Generator) -> Rule | None:
+        """A rule to explore by, where rules are searched for."""
+        hope = self.imagination.hope if isinstance(self.imagination, Imagination) else None
+        return hope.drawn(rng) if self.curious and hope is not None else None
 
     def way_out(self, row: Array) -> Callable[[], Array] | None:
         """How to get from an observation to what is not known."""
@@ -149,7 +155,7 @@ class Foresight:
     def _explore(self, seen: int, rng: np.random.Generator) -> None:
         """Find how to get to what is not known yet."""
         imagination, experience, critic = self.imagination, self.experience, self.critic
-        if imagination is None or not self.curious or self.unbeatable():
+        if imagination is None or not self.curious or self.unbeatable() or self._ruled():
             return
 
         def tuned(rows: Transitions, gamma: float) -> SparseGPSarsa:
@@ -160,6 +166,11 @@ class Foresight:
         prior = critic._model(critic.kernel(critic.scaling(experience), 1.0), CURIOSITY**4, 0.0)
         imagination.explore(prior, experience, tuned, rng)
 
+    def _ruled(self) -> bool:
+        """Whether exploring is left to rules: there are rewards by which to tell them."""
+        rules = isinstance(self.imagination, Imagination) and self.imagination.wide
+        return rules and float(np.ptp(self.experience.rewards)) > 0.0
+
     # -- files --------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -168,6 +179,12 @@ class Foresight:
             return {}, content
         arrays, content["imagination"] = self.imagination.state()
         return arrays, content
+
+    def rule_of(self, arrays: Mapping[str, Array], gamma: float) -> Rule:
+        """A contender's rule out of a file."""
+        if not isinstance(self.imagination, Imagination):
+            raise ValueError("a rule is kept, and these observations or actions have none")
+        return self.imagination.rule(np.zeros((1, self.experience.columns))).restored(arrays, gamma)
 
     def restore(self, arrays: Mapping[str, Array], content: Mapping[str, Any]) -> None:
         self.explored, self.found = (int(n) for n in content["exploring"])

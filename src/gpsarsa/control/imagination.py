@@ -32,6 +32,7 @@ from gpsarsa.basis import pivots
 from gpsarsa.control.dynamics import ENDED, LOST, Dynamics, World
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.improvement import factors
+from gpsarsa.control.rules import Rule, search
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.transitions import Transitions
@@ -50,12 +51,16 @@ PATIENCE, SOON = 3.0, 300  # curiosity's discount reaches so much farther; the s
 DREAMT, CURIOUS = 150, 120  # pseudo-inputs of what is dreamt, and of curiosity
 SOON_ENOUGH = 0.5  # of its discounted success: no better one is looked for
 NOVEL = 1e-7  # pseudo-inputs leave none of which less than this share of the variance is new
+MANY, SEARCHED = 6, 400  # columns beyond which rules are searched for; the steps these are judged by
 REACH, LONGER = 10.0, 1.5  # length of imagined episodes before one was cut off: over 1 − γ, and the longest
 
 
 EXPLORER = "codes", "values", "Zt", "weights"
 
 Tuning = Callable[[Transitions, float], SparseGPSarsa]
+Outcomes = tuple[
+    Array, Array, NDArray[np.int8]
+]  # next observations, rewards, and what becomes of the episode
 
 
 class Sight(NamedTuple):
@@ -118,9 +123,9 @@ def values_of(
 
 @dataclass
 class Judged:
-    """A posterior, its imagined returns from some start states, and the observations on the way."""
+    """A policy, its imagined returns from some start states, and the observations on the way."""
 
-    values: Values
+    values: Values | Rule
     returns: Array
     visited: Array
     lost: bool  # whether it goes, from a state where real episodes began, where nobody has been
@@ -181,8 +186,9 @@ class Imagination(Episodes):
 
     def __init__(self, observations: Observations, actions: Actions, gamma: float, budget: int) -> None:
         super().__init__(gamma)
-        self.budget = budget
+        self.budget, self.actions = budget, actions
         self.split, self.columns = observations.columns, observations.columns + actions.columns
+        self.wide = self.split > MANY  # too many columns for values of all that can be
         patient = 1.0 - (1.0 - gamma) / PATIENCE
         self.sights = Sight(NEAR, gamma), Sight(FAR, gamma, REAL), Sight(FAR, patient, REAL)
         self.curiosity = Sight(FAR, patient)
@@ -192,6 +198,7 @@ class Imagination(Episodes):
         self.depth = max(1, int(np.log(LEAVES) / np.log(max(len(self.candidates), 2))))
         self.outgrown = False
         self.explorer: Values | None = None  # by which to leave what is known
+        self.hope: Rule | None = None  # the best rule there would be if no end were bad
 
     @staticmethod
     def _some(actions: Actions, line: int, spread: int) -> Array:
@@ -224,8 +231,10 @@ class Imagination(Episodes):
         self.outgrown = False
         self.earned(experience)
 
-    def plan(self, values: Values, row: Array) -> Array:
-        """The action row that is best some steps ahead."""
+    def plan(self, values: Values | Rule, row: Array) -> Array:
+        """The action row of a rule, or the one that is best some steps ahead."""
+        if isinstance(values, Rule):
+            return values.greedy(row[None])[0]
         scores, _, _, _ = self._look_ahead(values, row[None])
         return values.candidates[int(scores[0].argmax())]
 
@@ -251,7 +260,7 @@ class Imagination(Episodes):
         """What a state is worth of which nothing is known: the worst, as far as a discount reaches."""
         return self.worst(1.0 / max(1.0 - gamma, 1e-3))
 
-    def _outcomes(self, values: Values, X: Array, world: World) -> tuple[Array, Array, NDArray[np.int8]]:
+    def _outcomes(self, values: Values | Rule, X: Array, world: World) -> Outcomes:
         """What follows inputs, and what that is worth to who acts by some values."""
         ahead, rewards, fate = world.outcomes(X)
         if not values.curious:
@@ -265,30 +274,47 @@ class Imagination(Episodes):
         X[:, :, : self.split], X[:, :, self.split :] = states[:, None], actions
         return X.reshape(-1, self.columns)
 
-    def judge(self, values: Values, starts: Array, model: SparseGPSarsa | None = None) -> Judged:
+    def judge(self, values: Values | Rule, starts: Array, model: SparseGPSarsa | None = None) -> Judged:
         """Who acts by some values, by imagined returns; curiosity by how soon it succeeds."""
-        states, alive = starts, np.arange(len(starts))
-        returns, visited, weight, lost = np.zeros(len(starts)), list[Array](), 1.0, False
         steps = min(self.steps, SOON) if values.curious else self.steps
+        returns, visited, strays = self._play(
+            lambda states, alive: self._followed(values, states), starts, steps,
+            values.gamma if values.curious else 1.0,
+        )  # fmt: skip
+        lost = bool(strays[: self._starts].any())
+        return Judged(values, returns, np.concatenate(visited), lost, self._starts, model)
+
+    def _play(
+        self, follow: Callable[[Array, NDArray[np.intp]], Outcomes], states: Array, steps: int, gamma: float
+    ) -> tuple[Array, list[Array], NDArray[np.bool_]]:
+        """Imagined episodes: their returns, the observations on the way, and which are lost. `follow` says
+        what comes after states, which are those of the episodes numbered."""
+        alive, weight, visited = np.arange(len(states)), 1.0, list[Array]()
+        returns, strays = np.zeros(len(states)), np.zeros(len(states), dtype=np.bool_)
         for step in range(steps):
             visited.append(states)
-            scores, ahead, rewards, fate = self._look_ahead(values, states)
-            best = scores.argmax(axis=1)
-            chosen = np.arange(len(states)) * len(values.candidates) + best
-            if values.world is not None and values.world is not self.world:  # it is mistaken
-                X = np.hstack([states, values.candidates[best]])
-                ahead, rewards, fate = self._outcomes(values, X, self.world)
-                chosen = np.arange(len(states))
-            returns[alive] += weight * rewards[chosen]
-            weight *= values.gamma if values.curious else 1.0
-            strays = alive[fate[chosen] == LOST]
-            returns[strays] += max(self.worst(steps - step - 1), self._lost(self.gamma))
-            lost = lost or bool((strays < self._starts).any())
-            going = fate[chosen] == 0
-            states, alive = ahead[chosen[going], : self.split], alive[going]
+            ahead, rewards, fate = follow(states, alive)
+            returns[alive] += weight * rewards
+            weight *= gamma
+            stray = alive[fate == LOST]
+            strays[stray] = True
+            returns[stray] += max(self.worst(steps - step - 1), self._lost(self.gamma))
+            states, alive = ahead[fate == 0, : self.split], alive[fate == 0]
             if len(alive) == 0:
                 break
-        return Judged(values, returns, np.concatenate(visited), lost, self._starts, model)
+        return returns, visited, strays
+
+    def _followed(self, values: Values | Rule, states: Array) -> Outcomes:
+        """What comes after states where some values act."""
+        if isinstance(values, Rule):
+            return self._outcomes(values, np.hstack([states, values.greedy(states)]), self.world)
+        scores, ahead, rewards, fate = self._look_ahead(values, states)
+        best = scores.argmax(axis=1)
+        if values.world is not None and values.world is not self.world:  # it is mistaken
+            X = np.hstack([states, values.candidates[best]])
+            return self._outcomes(values, X, self.world)
+        chosen = np.arange(len(states)) * len(values.candidates) + best
+        return ahead[chosen], rewards[chosen], fate[chosen]
 
     def values_of(
         self, model: SparseGPSarsa, gamma: float | None = None, curious: bool = False
@@ -298,7 +324,7 @@ class Imagination(Episodes):
         world = None if curious else self.world
         return values_of(model, self.candidates, self.split, gamma, curious, world)
 
-    def _rows_ahead(self, values: Values, X: Array, how: Sight) -> tuple[Array, Array, Array]:
+    def _rows_ahead(self, values: Values | Rule, X: Array, how: Sight) -> tuple[Array, Array, Array]:
         """From each input some steps, the first with its own action, then greedy in Q: discounted rewards,
         the input reached, and γⁿ, or 0 where the episode ended."""
         rewards, weights, at, alive = np.zeros(len(X)), np.ones(len(X)), X.copy(), np.arange(len(X))
@@ -337,6 +363,8 @@ class Imagination(Episodes):
         for imagined transitions and a discount. Unless it is `doubted`, none is dreamt where no policy can
         be better than the best."""
         best, last = max(known, key=lambda judged: judged.mean), known[0]
+        if self.wide and not best.values.curious:
+            return self._by_rule(known, starts, experience, tune, rng)
         like = dict[Sight, SparseGPSarsa]()
         for dream in range(CURIOUS_DREAMS if best.values.curious else DREAMS):
             if not doubted and self._enough(best, experience):
@@ -345,15 +373,69 @@ class Imagination(Episodes):
             rows = self._dreamt(best if dream % 2 == 0 else last, experience, how, rng)
             if how not in like:
                 like[how] = tune(rows, how.gamma)
-            places = rows.inputs[_some(len(rows), PLACE_FROM, rng)]
-            model = like[how].copy()
-            budget = min(self.budget, CURIOUS if best.values.curious else DREAMT)
-            model.add_pseudo_inputs(places[pivots(model.kernel, places, budget, NOVEL)])
-            values = self.values_of(model.fit(rows), how.gamma, best.values.curious)
+            model = self._fitted(like[how].copy(), rows, CURIOUS if best.values.curious else DREAMT, rng)
+            values = self.values_of(model, how.gamma, best.values.curious)
             assert values is not None
             last = self.judge(values, starts, model)
             best = last if last.mean > best.mean else best
         return best
+
+    def _fitted(
+        self, model: SparseGPSarsa, rows: Transitions, most: int, rng: np.random.Generator
+    ) -> SparseGPSarsa:
+        """A model without pseudo-inputs, given some and fitted."""
+        places = rows.inputs[_some(len(rows), PLACE_FROM, rng)]
+        model.add_pseudo_inputs(places[pivots(model.kernel, places, min(self.budget, most), NOVEL)])
+        return model.fit(rows)
+
+    def _by_rule(
+        self, known: list[Judged], starts: Array, experience: Experience, tune: Tuning, rng: Any
+    ) -> Judged:
+        """The best of those known, a rule that is searched for, and who looks ahead to the rule's values."""
+        ranked = sorted(known, key=lambda judged: judged.mean, reverse=True)
+        rules = [judged.values for judged in ranked if isinstance(judged.values, Rule)]
+        start = rules[0] if rules else self.rule(experience.inputs)
+        rule = self._search(start, rng)
+        self.hope = self._search(start if self.hope is None else self.hope, rng, self._usual(experience))
+        found, how = self.judge(rule, starts), self.sights[1]
+        rows = self._dreamt(found, experience, how, rng)
+        found.model = self._fitted(tune(rows, how.gamma), rows, DREAMT, rng)
+        values = self.values_of(found.model, how.gamma)
+        assert values is not None
+        looking = self.judge(values, starts, found.model)
+        return max([*ranked, found, looking], key=lambda judged: judged.mean)
+
+    def rule(self, inputs: Array) -> Rule:
+        """A rule by which all is the same, for observations like those of the inputs."""
+        actions = self.actions
+        candidates = np.array([actions.low, actions.high]) if actions.continuous else self.candidates
+        return Rule.blank(inputs[:, : self.split], candidates, actions.continuous, self.gamma)
+
+    @staticmethod
+    def _usual(experience: Experience) -> float:
+        """The reward of a step that is neither good nor bad."""
+        return float(np.median(experience.rewards))
+
+    def _search(self, start: Rule, rng: np.random.Generator, hope: float | None = None) -> Rule:
+        """A better rule, by returns of imagined episodes from where real ones began; with `hope` no end is
+        worse than this, and what is not known neither."""
+        begun = np.array(self.starts)
+
+        def returns(weights: Array) -> Array:
+            some = begun[rng.permutation(len(begun))[:STARTS]]
+
+            def follow(states: Array, alive: NDArray[np.intp]) -> Outcomes:
+                rows = start.chosen(weights[alive // len(some)], states)
+                ahead, rewards, fate = self.world.outcomes(np.hstack([states, rows]))
+                if hope is None:
+                    return ahead, rewards, fate
+                return ahead, np.where(fate == 0, rewards, np.maximum(rewards, hope)), np.minimum(fate, ENDED)
+
+            states = np.tile(some, (len(weights), 1))
+            totals = self._play(follow, states, min(self.steps, SEARCHED), 1.0)[0]
+            return totals.reshape(len(weights), -1).mean(axis=1)
+
+        return search(start, returns, rng)
 
     def seen(self, row: Array) -> None:
         """An observation; `outgrown` says that more is known by now than when the world was learnt."""
@@ -408,6 +490,9 @@ class Imagination(Episodes):
         own, dynamics = self.dynamics.state()
         arrays |= own
         content |= {"dynamics": dynamics, "growth": self.dynamics.growth, "outgrown": self.outgrown}
+        if self.hope is not None:
+            content["hope"] = self.hope.gamma
+            arrays |= {f"hope.{name}": array for name, array in self.hope.state().items()}
         if self.explorer is not None:
             content["explorer"] = [self.explorer.prior_mean, self.explorer.gamma]
             arrays |= {f"explorer.{name}": getattr(self.explorer, name) for name in EXPLORER}
@@ -417,10 +502,13 @@ class Imagination(Episodes):
         super().restore(arrays, content)
         self.dynamics.restore(arrays, content["dynamics"])
         self.dynamics.growth, self.outgrown = float(content["growth"]), bool(content["outgrown"])
-        self.explorer = None
+        self.explorer = self.hope = None
+        if "hope" in content:
+            own = {name[5:]: array for name, array in arrays.items() if name.startswith("hope.")}
+            self.hope = self.rule(np.zeros((1, self.columns))).restored(own, float(content["hope"]))
         if "explorer" in content:
             prior_mean, gamma = (float(x) for x in content["explorer"])
-            own: dict[str, Any] = {name: np.array(arrays[f"explorer.{name}"]) for name in EXPLORER}
+            own = {name: np.array(arrays[f"explorer.{name}"]) for name in EXPLORER}
             self.explorer = Values(
                 **own, candidates=self.candidates, prior_mean=prior_mean, gamma=gamma, curious=True
             )

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from gpsarsa.control.rules import Rule
 from gpsarsa.sparse import SparseGPSarsa
 
 __all__ = ["Contender", "Incumbent"]
@@ -222,6 +223,9 @@ class Incumbent:
                     "gamma": contender.gamma,
                     "lost": contender.lost,
                 }
+                if isinstance(contender.values, Rule):
+                    rule = contender.values.state()
+                    arrays |= {f"{name}.rule.{key}": value for key, value in rule.items()}
                 if contender.world is not None:
                     world = contender.world._asdict()
                     arrays |= {f"{name}.world.{key}": value for key, value in world.items()}
@@ -229,10 +233,15 @@ class Incumbent:
         return arrays, content
 
     def restore(
-        self, arrays: Mapping[str, Any], content: Mapping[str, Any], kernel_of: Any, world_of: Any
+        self,
+        arrays: Mapping[str, Any],
+        content: Mapping[str, Any],
+        kernel_of: Any,
+        world_of: Any,
+        rule_of: Any,
     ) -> None:
         """`kernel_of` turns a saved description of a kernel into the kernel, `world_of` the arrays of a world
-        into the world."""
+        into the world, `rule_of` those of a rule and a discount into the rule."""
         self.recent = deque(content["recent"], maxlen=RECENT)
         self.replaced, self.imagining = int(content["replaced"]), bool(content["imagining"])
         for name in ("holder", "challenger", "deposed"):
@@ -240,11 +249,12 @@ class Incumbent:
             if name in content:
                 kept, own = content[name], _below(arrays, name)
                 model = SparseGPSarsa._from_state(kernel_of(kept["kernel"]), own, kept["model"])
-                world = _below(own, "world")
+                world, rule = _below(own, "world"), _below(own, "rule")
                 contender = Contender(
                     model,
                     deque(kept["returns"], maxlen=WINDOW),
                     int(kept["steps"]),
+                    values=rule_of(rule, kept["gamma"]) if rule else None,
                     lost=bool(kept["lost"]),
                     gamma=kept["gamma"],
                     world=world_of(world) if world else None,
