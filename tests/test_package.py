@@ -39,7 +39,7 @@ LAYERS = [
     ["control.imagination"],
     ["control.dynamics"],
     ["control.improvement", "control.critic", "control.incumbent", "control.policies"],
-    ["control.environments", "control.experience"],
+    ["control.environments", "control.experience", "control.rules"],
     ["control.spaces"],
     ["timescales"],
     ["exact", "sparse"],

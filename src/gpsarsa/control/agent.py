@@ -41,6 +41,7 @@ from gpsarsa.control.foresight import Foresight, imagination_of
 from gpsarsa.control.imagination import Imagination, Values
 from gpsarsa.control.improvement import Improvement
 from gpsarsa.control.incumbent import Incumbent
+from gpsarsa.control.rules import Rule
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.control.tables import Tables
 from gpsarsa.kernels import KernelLike
@@ -67,7 +68,7 @@ class Lane:
     row: Array
     role: str
     model: SparseGPSarsa | None  # frozen: who acts (trial, incumbent), or what explores at the start
-    values: Values | None = None  # by which it looks ahead
+    values: Values | Rule | None = None  # by which it looks ahead, or the rule by which it acts
     curious: bool = True  # explores what is not known, where it explores
     action: Array | None = None
     first: bool = True
@@ -266,7 +267,7 @@ class SarsaAgent:
             policies.Decision(observation, row, self.num_timesteps, self._acting, model, self.actions, draw)
         )
 
-    def _greedy(self, model: SparseGPSarsa, values: Values | None, row: Array) -> Array:
+    def _greedy(self, model: SparseGPSarsa, values: Values | Rule | None, row: Array) -> Array:
         """The best action: some steps ahead where the world is known, else in the posterior mean."""
         if values is None or self.imagination is None:
             return policies.maximiser(model, self.actions, row, None)
@@ -366,7 +367,7 @@ class SarsaAgent:
             lane.predicted = float(mean[0]) + asked.prior_mean, float(np.sqrt(variance[0]))
         return lane
 
-    def _role(self) -> tuple[str, SparseGPSarsa | None, Values | None]:
+    def _role(self) -> tuple[str, SparseGPSarsa | None, Values | Rule | None]:
         """Who acts in the next episode."""
         if self.model is None:
             return "random", None, None

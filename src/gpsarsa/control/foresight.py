@@ -119,7 +119,7 @@ class Foresight:
             return
         imagination.learn(experience, rng)
         starts = imagination.some_starts(experience, rng)
-        values = imagination.values_of(newest)
+        values: Any = imagination.values_of(newest)
         if values is None:
             return
         known, old = [imagination.judge(values, starts, newest)], None

@@ -453,6 +453,7 @@ class Imagination(Episodes):
         if values is not None:
             starts = np.concatenate([self.some_starts(experience, rng), self.recently(experience)])
             best = self.better([self.judge(values, starts)], starts, experience, tune, rng)
+            assert isinstance(best.values, Values)
             self.explorer = best.values if best.mean > 0.0 else None
 
     def _enough(self, judged: Judged, experience: Experience) -> bool:
@@ -504,11 +505,11 @@ class Imagination(Episodes):
         self.dynamics.growth, self.outgrown = float(content["growth"]), bool(content["outgrown"])
         self.explorer = self.hope = None
         if "hope" in content:
-            own = {name[5:]: array for name, array in arrays.items() if name.startswith("hope.")}
-            self.hope = self.rule(np.zeros((1, self.columns))).restored(own, float(content["hope"]))
+            kept = {name[5:]: array for name, array in arrays.items() if name.startswith("hope.")}
+            self.hope = self.rule(np.zeros((1, self.columns))).restored(kept, float(content["hope"]))
         if "explorer" in content:
             prior_mean, gamma = (float(x) for x in content["explorer"])
-            own = {name: np.array(arrays[f"explorer.{name}"]) for name in EXPLORER}
+            own: dict[str, Any] = {name: np.array(arrays[f"explorer.{name}"]) for name in EXPLORER}
             self.explorer = Values(
                 **own, candidates=self.candidates, prior_mean=prior_mean, gamma=gamma, curious=True
             )

@@ -81,9 +81,8 @@ class Rule(NamedTuple):
             raise ValueError(f"weights has {len(weights)} rows; expected {len(self.weights)}")
         if not width.min() > 0.0:
             raise ValueError(f"width holds {width.min()}; expected numbers above 0")
-        return self._replace(
-            centre=centre.copy(), width=width.copy(), weights=weights.copy(), spread=spread.copy(), gamma=gamma
-        )
+        arrays = {"centre": centre, "width": width, "weights": weights, "spread": spread}
+        return self._replace(gamma=gamma, **{name: array.copy() for name, array in arrays.items()})
 
 
 def search(start: Rule, returns: Callable[[Array], Array], rng: np.random.Generator) -> Rule:

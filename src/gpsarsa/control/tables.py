@@ -132,7 +132,7 @@ class Tables(Episodes):
         known = starts[counts.number(starts) >= 0]
         return known if len(known) else counts.states
 
-    def judge(self, values: Values, starts: Array, model: SparseGPSarsa | None = None) -> Judged:
+    def judge(self, values: Any, starts: Array, model: SparseGPSarsa | None = None) -> Judged:
         """Who acts by some values: exactly what it would return, if the world were as it has been."""
         counts = self._counts
         assert counts is not None

@@ -1,0 +1,152 @@
+"""Rules: what they choose, how they are searched for, and that an agent with many columns lives by them."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from gpsarsa import SarsaAgent
+from gpsarsa.control import rules
+from gpsarsa.control.rules import Rule, search
+
+CANDIDATES = np.array([[0.0], [1.0], [2.0]])
+STATES = np.random.default_rng(0).normal([1.0, -2.0], [0.5, 3.0], (200, 2))
+
+
+def test_a_rule_chooses_the_highest_score():
+    rule = Rule.blank(STATES, CANDIDATES, False, 0.9)
+    rng = np.random.default_rng(1)
+    rule = rule._replace(weights=rng.standard_normal((3, 3)))
+    z = np.clip((STATES - np.median(STATES, axis=0)) / STATES.std(axis=0), -rules.FAR, rules.FAR)
+    expected = [int(np.argmax([w[:2] @ row + w[2] for w in rule.weights])) for row in z]
+    assert (rule.greedy(STATES)[:, 0] == expected).all()
+    assert len(set(expected)) == 3
+    padded = np.hstack([STATES, np.full((len(STATES), 1), np.nan)])  # an action's column is not read
+    assert (rule.greedy(padded)[:, 0] == expected).all()
+
+
+def test_a_rule_of_continuous_actions_stays_in_their_range():
+    bounds = np.array([[-1.0, 2.0], [3.0, 4.0]])
+    rule = Rule.blank(STATES, bounds, True, 0.9)
+    np.testing.assert_array_equal(rule.greedy(STATES[:1]), [[1.0, 3.0]])  # the middle, with no weights
+    rule = rule._replace(weights=np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 0.5]]))
+    actions = rule.greedy(STATES)
+    z = (STATES[:, 0] - rule.centre[0]) / rule.width[0]
+    np.testing.assert_allclose(actions[:, 0], 1.0 + 2.0 * np.clip(z, -1.0, 1.0), rtol=1e-12)
+    np.testing.assert_allclose(actions[:, 1], 3.5)
+
+
+def test_weights_may_differ_from_row_to_row():
+    rule = Rule.blank(STATES, CANDIDATES, False, 0.9)
+    many = np.random.default_rng(2).standard_normal((len(STATES), 3, 3))
+    together = rule.chosen(many, STATES)
+    alone = [rule._replace(weights=w).greedy(row[None])[0] for w, row in zip(many, STATES, strict=True)]
+    assert (together == alone).all()
+
+
+def test_a_column_that_stands_still_has_width_one():
+    rule = Rule.blank(np.ones((5, 2)), CANDIDATES, False, 0.9)
+    np.testing.assert_array_equal(rule.width, [1.0, 1.0])
+
+
+def test_search_finds_the_best_weights():
+    target = np.random.default_rng(3).standard_normal((3, 3))
+    start = Rule.blank(STATES, CANDIDATES, False, 0.9)
+
+    def returns(weights):
+        return -np.square(weights - target).sum(axis=(1, 2))
+
+    found = search(start, returns, np.random.default_rng(4))
+    begun = np.square(target).sum()
+    assert np.square(found.weights - target).sum() < 0.02 * begun
+    again = search(found, returns, np.random.default_rng(5))
+    assert np.square(again.weights - target).sum() < 0.02 * begun
+    assert (found.spread < 0.5).all()
+
+
+def test_drawn_rules_are_spread_around_the_rule():
+    rule = Rule.blank(STATES, CANDIDATES, False, 0.9)._replace(
+        weights=np.arange(9.0).reshape(3, 3), spread=np.linspace(0.1, 0.9, 9).reshape(3, 3)
+    )
+    rng = np.random.default_rng(6)
+    drawn = np.array([rule.drawn(rng).weights for _ in range(4_000)])
+    np.testing.assert_allclose(drawn.mean(axis=0), rule.weights, atol=0.06)
+    np.testing.assert_allclose(drawn.std(axis=0), rule.spread, rtol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("width", [1.0, 0.0]),
+        ("weights", np.zeros((2, 3))),
+        ("spread", np.zeros((3, 2))),
+        ("centre", [np.nan, 0.0]),
+    ],
+)
+def test_a_damaged_rule_is_refused(name, value):
+    rule = Rule.blank(STATES, CANDIDATES, False, 0.9)
+    kept = rule.state()
+    assert rule.restored(kept, 0.5).gamma == 0.5
+    with pytest.raises(ValueError, match=name):
+        rule.restored({**kept, name: np.array(value)}, 0.9)
+
+
+class Wide(gym.Env):
+    """Seven columns that drift at random; the first two are a point that actions push: keep it near 0."""
+
+    def __init__(self, continuous=False):
+        self.observation_space = gym.spaces.Box(-10.0, 10.0, (7,))
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (2,)) if continuous else gym.spaces.Discrete(4)
+        self.pushes = 0.2 * np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.state, self.steps = self.np_random.uniform(-1.0, 1.0, 7), 0
+        return self.state.astype(np.float32), {}
+
+    def step(self, action):
+        push = self.pushes[action] if np.ndim(action) == 0 else 0.2 * np.asarray(action)
+        self.state[:2] = np.clip(self.state[:2] + push, -5.0, 5.0)
+        self.state[2:] = 0.9 * self.state[2:] + 0.1 * np.sin(self.state[1:6])
+        self.steps += 1
+        reward = -float(np.square(self.state[:2]).sum())
+        return self.state.astype(np.float32), reward, False, self.steps >= 30, {}
+
+
+def play(agent, env, episodes=10):
+    totals = []
+    for seed in range(episodes):
+        observation, _ = env.reset(seed=seed)
+        totals.append(0.0)
+        for _ in range(30):
+            observation, reward, *_ = env.step(agent.predict(observation)[0])
+            totals[-1] += reward
+    return np.mean(totals)
+
+
+@pytest.fixture(scope="module")
+def wide():
+    return SarsaAgent(Wide(), seed=0, budget=60).learn(450)
+
+
+def test_an_agent_with_many_columns_lives_by_a_rule(wide):
+    assert isinstance(wide.incumbent.holder.values, Rule)
+    assert wide.imagination.hope is not None
+    assert play(wide, Wide()) > -6.0  # at random about −60; pushing straight to the middle −3
+
+
+def test_it_is_saved_with_its_rules_and_goes_on_bit_for_bit(wide, tmp_path):
+    wide.save(tmp_path / "a.safetensors")
+    other = SarsaAgent.load(tmp_path / "a.safetensors", Wide())
+    assert isinstance(other.incumbent.holder.values, Rule)
+    row = np.linspace(-1.0, 1.0, 7, dtype=np.float32)
+    assert wide.predict(row)[0] == other.predict(row)[0]
+    again = SarsaAgent.load(tmp_path / "a.safetensors", Wide())
+    other.learn(90).save(tmp_path / "b.safetensors")
+    again.learn(90).save(tmp_path / "c.safetensors")
+    assert (tmp_path / "b.safetensors").read_bytes() == (tmp_path / "c.safetensors").read_bytes()
+
+
+def test_continuous_actions_of_several_columns_are_chosen_by_a_rule():
+    agent = SarsaAgent(Wide(continuous=True), seed=0, budget=60).learn(450)
+    assert isinstance(agent.incumbent.holder.values, Rule)
+    assert play(agent, Wide(continuous=True)) > -8.0
