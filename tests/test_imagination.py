@@ -12,7 +12,7 @@ from test_sparse import close
 
 from gpsarsa import SarsaAgent, SparseGPSarsa
 from gpsarsa.control import imagination as module
-from gpsarsa.control.dynamics import ENDED, LOST, Dynamics, Regression
+from gpsarsa.control.dynamics import ENDED, LOST, Dynamics, Regression, _chance
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.imagination import Imagination, Judged, Sight, values_of
 from gpsarsa.control.incumbent import Contender, Incumbent
@@ -293,6 +293,39 @@ def test_a_column_of_two_values_is_a_flag():
     assert np.mean(ahead[test.following[:, 1] == 1.0, 1]) > 0.9
     inside = right & (fate != LOST) & (test.following[:, 0] < 1.0)
     assert np.abs(ahead - test.following)[inside, 0].max() < 2e-2
+
+
+def test_a_reward_for_a_change_is_none_for_what_stays():
+    """Beyond 0.3 the second column is 1. Who goes there gets 1, who leaves −1, who stays nothing."""
+
+    def gate(s, a):
+        x = float(np.clip(s[0] + 0.05 * (a - 1.0), -1.0, 1.0))
+        return np.array([x, float(x > 0.3)]), float(x > 0.3) - s[1], False
+
+    experience, test = (walked(rows, seed, worlds=gate) for rows, seed in ((2_500, 0), (1_000, 3)))
+    for rows in (experience, test):  # walks begin with noise there, and with a reward for that
+        rows.inputs[:, 1] = rows.inputs[:, 0] > 0.3
+        rows.rewards[:] = rows.following[:, 1] - rows.inputs[:, 1]
+    ahead, rewards, _ = imagined(experience).world.outcomes(test.inputs.copy())
+    right = ahead[:, 1] == test.following[:, 1]
+    assert np.mean(right) > 0.9
+    changed = test.rewards != 0.0
+    assert min(np.sum(test.rewards == 1.0), np.sum(test.rewards == -1.0), np.sum(changed & right)) > 5
+    assert np.abs(rewards - test.rewards)[right].max() < 0.2
+
+
+def test_chance_is_uniform_and_the_same_for_the_same_input():
+    X = np.random.default_rng(0).normal(size=(4_000, 3))
+    drawn = np.array([_chance(x, 1) for x in X])
+    assert drawn.min() >= 0.0
+    assert drawn.max() < 1.0
+    shares = np.histogram(drawn, 10, (0.0, 1.0))[0] / len(X)
+    assert np.abs(shares - 0.1).max() < 0.025
+    assert (drawn == [_chance(x, 1) for x in X]).all()
+    other = np.array([_chance(x, 2) for x in X])
+    nearby = np.array([_chance(x + 1e-4, 1) for x in X])
+    for different in (other, nearby):
+        assert abs(np.corrcoef(drawn, different)[0, 1]) < 0.05
 
 
 def test_an_end_that_a_flag_announces_is_imagined():

@@ -2,8 +2,9 @@
 
     s′ = s + f(s, a)                     one regression for each column of the observation
     s′ = one of two values               where a column has no others (a contact, say): a flag, by a
-                                         regression on 0 and 1. What else happens depends on the flags as
-                                         they are after the step
+                                         regression on its changes, −1, 0 or 1; by chance where it is not
+                                         sure. What else happens depends on the flags as they are after
+                                         the step, and on whether they have just changed
     r  = g(s, a)                         one while the episode goes on, one for its last reward
     the episode ends                     beyond every value of a column at which one ever went on, where
                                          some ended; elsewhere where h(s′) > ½, a regression on 0 (it

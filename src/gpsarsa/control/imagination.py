@@ -11,7 +11,8 @@ n steps of the policy,
 
     r₀ + γr₁ + … + γⁿ⁻¹rₙ₋₁  =  Q(x₀) − γⁿ Q(xₙ) + noise,
 
-rows like any other, with γⁿ as their discount. In the same way a policy is dreamt that leaves what is known
+rows like any other, with γⁿ as their discount. Where an observation has many columns, a rule is searched for
+instead (`rules`), by its imagined returns. In the same way a policy is dreamt that leaves what is known
 as soon as it can: its reward is 1 where that happens, and 0 elsewhere.
 """
 
