@@ -51,7 +51,7 @@ from gpsarsa.control import EnvironmentFault, SpaceError, callbacks, evaluation,
 from gpsarsa.control.checkpoints import Checkpoints
 from gpsarsa.kernels import RBF, Delta, Kernel, Matern32, Matern52, Product, Sum
 from gpsarsa.offline import DatasetError, EngineError, engines, recording
-from gpsarsa.offline.evaluation import Evaluation
+from gpsarsa.offline.evaluation import CHANGES, Evaluation
 from gpsarsa.runs import RunError
 
 EXAMPLES = int(os.environ.get("GPSARSA_FUZZ", "0"))
@@ -66,9 +66,9 @@ PUBLIC = [
 INNER = {  # take what the package hands them
     "basis", "belief", "control.agent", "control.critic", "control.dynamics", "control.environments",
     "control.experience", "control.foresight", "control.imagination", "control.improvement",
-    "control.incumbent", "control.rules", "control.spaces", "control.tables", "draws", "exact", "offline.datasets",
-    "offline.evaluation", "offline.sums", "optimization", "plots", "reservoir", "sparse", "statistics",
-    "stochasticity", "timescales", "transitions",
+    "control.incumbent", "control.rules", "control.spaces", "control.tables", "draws", "exact",
+    "offline.datasets", "offline.evaluation", "offline.sums", "optimization", "plots", "reservoir", "sparse",
+    "statistics", "stochasticity", "timescales", "transitions",
 }  # fmt: skip
 ASKED_BY_THE_PACKAGE = {  # with objects of its own
     "BaseCallback.on_episode_end", "CallbackList.on_episode_end", "CheckpointCallback.on_episode_end",
@@ -80,8 +80,9 @@ ASKED_BY_THE_PACKAGE = {  # with objects of its own
     "SpectralTerm", "Gradient", "exact_evidence", "sparse_evidence", "noise_covariance", "Run", "Episode",
     "Result", "write_evaluation_report", "Engine.run", "Local.run", "Ray.run", "Work", "Work.path", "say",
     "Kernel.__call__", "Kernel.diag", "Kernel.with_parameters", "Kernel.scaled", "Timescales.restored",
-    "main", "sync_folder",
+    "main", "checksum", "sweep", "sync_folder",
 }  # fmt: skip
+REFUSED = {f"Evaluation.{name}" for name in CHANGES}  # whatever is given: `test_evaluation`
 
 
 def takes_something(function: Any) -> bool:
@@ -134,7 +135,7 @@ def test_every_module_is_public_or_not():
 
 
 def test_every_public_name_is_attacked():
-    assert public_names() - set(TARGETS) - ASKED_BY_THE_PACKAGE == set()
+    assert public_names() - set(TARGETS) - ASKED_BY_THE_PACKAGE - REFUSED == set()
     assert not ASKED_BY_THE_PACKAGE & set(TARGETS)
 
 
