@@ -738,7 +738,7 @@ def test_a_restored_incumbent_decides_the_same(episodes):
         assert described == kernel.to_config()
         return kernel
 
-    twin.incumbent.restore(arrays, content, kernel_of, None)
+    twin.incumbent.restore(arrays, content, kernel_of, None, None)
     twin.episode, twin.rng.bit_generator.state = game.episode, game.rng.bit_generator.state
     for name in ("holder", "challenger", "deposed"):
         mine, theirs = (getattr(each.incumbent, name) for each in (game, twin))
