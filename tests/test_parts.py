@@ -229,6 +229,22 @@ def test_what_is_explained_beyond_rounding_is_an_error(scale):
         basis.unexplained(X, Psi)
 
 
+def test_the_row_of_which_too_large_a_share_is_explained_is_named():
+    """Not the one of which most is: k(x, x) is 1 there and 100 at the other."""
+
+    class Linear:
+        def __call__(self, A, B):
+            return A @ B.T
+
+        def diag(self, A):
+            return A[:, 0] ** 2
+
+    basis = Basis(Linear(), 1)
+    basis.append(np.ones((1, 1)))
+    with pytest.raises(ArithmeticError, match=r"at X\[1\] is 1\.0, but the pseudo-inputs explain 2\.25"):
+        basis.unexplained(np.array([[10.0], [1.0]]), np.array([[11.0], [1.5]]))
+
+
 @pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
 def test_a_kernel_of_the_users_own_that_is_not_positive(scale):
     """k(x, x′) is larger than k(x, x) by a little more, or less, than rounding allows."""
