@@ -91,6 +91,16 @@ def test_rotations_drop_one_variable(n, k, rng):
     assert not R[:, n - 1 :].any()
 
 
+def test_a_belief_about_other_values(rng):
+    """w′ given w is N(T w, I − TTᵀ)"""
+    root, T = rng.standard_normal((5, 5)), 0.3 * rng.standard_normal((3, 5))
+    mean, R, c = rng.standard_normal(5), root @ root.T, rng.standard_normal(5)
+    found = Belief.restored(mean, R, c, np.zeros(3)).projected(T)
+    close(found.mean, T @ mean)
+    close(found.covariance, T @ R @ T.T + np.eye(3) - T @ T.T)
+    close(found.c[:3], T @ c)
+
+
 # -- basis ----------------------------------------------------------------------------------------
 
 
@@ -110,11 +120,26 @@ def test_features_and_residuals(name, rng):
     close(basis.newest_features(delta, 3), Psi[:, -3:])
 
 
-def test_kernel_rows_are_reused_along_a_path_and_only_there(rng):
+@pytest.mark.parametrize("size", [1, 3, 4, 9])
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_single_input_given_the_pseudo_inputs(name, size, rng):
+    """ℓ = L⁻¹ k(Z, x) and ρ = k(x, x) − ℓᵀℓ"""
+    kernel, Z, x = KERNELS[name], pseudo_inputs(rng, 9)[:size], pseudo_inputs(rng, 1)
+    basis = Basis(kernel, 3)
+    basis.append(Z)
+    ell, rho, prior = basis.conditional(x[0])
+    expected = np.linalg.solve(np.linalg.cholesky(kernel(Z, Z)), kernel(Z, x)[:, 0])
+    assert prior == kernel.diag(x)[0]
+    close(ell, expected)
+    close(rho, prior - expected @ expected)
+
+
+@pytest.mark.parametrize("column", range(3))
+def test_kernel_rows_are_reused_along_a_path_and_only_there(column, rng):
     """A row's x that is the x′ before, or nearly, or after a terminal row: δ is always its own."""
     kernel, path = KERNELS["rbf"], rng.standard_normal((6, 3))
     X, following = path[:-1].copy(), path[1:].copy()
-    X[2, 1] += 1e-9
+    X[2, column] += 1e-9
     gamma = np.array([0.9, 0.9, 0.0, 0.9, 0.9])
     basis = Basis(kernel, 3)
     basis.append(rng.standard_normal((5, 3)))
