@@ -43,6 +43,7 @@ EQUIVALENT = {  # changes that change nothing but the time it takes, or nothing 
     "len(Psi_bar) * self.size ** 2 < SMALL: GtE": "two ways to the same numbers",
     "len(Psi_bar) * self.size ** 2: Div": "two ways to the same numbers",
     "pivots ** (-2.0) >= least: Lt": "row by row instead of at once",
+    "work[2]: next index": "another place to work in, overwritten after",
     "info == 0: NotEq": "row by row instead of at once",
     "np.abs(W).sum(axis=1) / pivots: Mult": "row by row instead of at once",
 }
