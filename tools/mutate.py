@@ -44,6 +44,8 @@ EQUIVALENT = {  # changes that change nothing but the time it takes, or nothing 
     "len(Psi_bar) * self.size ** 2: Div": "two ways to the same numbers",
     "pivots ** (-2.0) >= least: Lt": "row by row instead of at once",
     "work[2]: next index": "another place to work in, overwritten after",
+    "rows.stop - rows.start: Add": "of the first block, which starts at 0",
+    "100.0 * EPS: Div": "row by row instead of at once",
     "info == 0: NotEq": "row by row instead of at once",
     "np.abs(W).sum(axis=1) / pivots: Mult": "row by row instead of at once",
 }
