@@ -45,7 +45,6 @@ EQUIVALENT = {  # changes that change nothing but the time it takes, or nothing 
     "pivots ** (-2.0) >= least: Lt": "row by row instead of at once",
     "work[2]: next index": "another place to work in, overwritten after",
     "rows.stop - rows.start: Add": "of the first block, which starts at 0",
-    "100.0 * EPS: Div": "row by row instead of at once",
     "info == 0: NotEq": "row by row instead of at once",
     "np.abs(W).sum(axis=1) / pivots: Mult": "row by row instead of at once",
 }

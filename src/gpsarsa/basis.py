@@ -40,6 +40,8 @@ __all__ = ["Basis", "kernel_differences", "pivots"]
 
 NOVELTY = 1e-10  # a pseudo-input whose conditional variance is below this share of its own is refused
 
+ROUNDING = 100.0 * EPS  # of a variance: what its computation may err by, for each unit of condition
+
 NOT_POSITIVE = "the kernel is not positive definite, or the pseudo-inputs lie too close together for it"
 
 SMALL = 2**18  # products of less work are not worth the threads that triangular BLAS calls start
@@ -168,7 +170,7 @@ class Basis:
             weight = np.abs(W).sum(axis=1) / pivots  # 1 + Σ|K⁻¹k|, as in `append_inverse_row`
             variances = diagonal(kernel, Z)
             scale = np.maximum.accumulate(variances)
-            least = np.maximum(NOVELTY * variances, 100.0 * EPS * weight**2 * scale)
+            least = np.maximum(NOVELTY * variances, ROUNDING * weight**2 * scale)
             if (pivots**-2.0 >= least).all():
                 self._fill(Z, W, float(scale[-1]))
                 return self, np.ones(len(Z), dtype=np.bool_)
@@ -216,7 +218,7 @@ class Basis:
     def rounding(self) -> float:
         """How much, relative to the prior variances, rounding can take off τ: eps · cond(K_zz), but
         never a share of them that matters."""
-        return min(100.0 * EPS * (1.0 + self._trace * self.scale), 1e-3)
+        return min(ROUNDING * (1.0 + self._trace * self.scale), 1e-3)
 
     def _measure(self) -> None:
         self._trace = float(np.einsum("ij,ij->", self.factor, self.factor))
