@@ -59,9 +59,7 @@ REACH, LONGER = 10.0, 1.5  # length of imagined episodes before one was cut off:
 EXPLORER = "codes", "values", "Zt", "weights"
 
 Tuning = Callable[[Transitions, float], SparseGPSarsa]
-Outcomes = tuple[
-    Array, Array, NDArray[np.int8]
-]  # next observations, rewards, and what becomes of the episode
+Outcomes = tuple[Array, Array, NDArray[np.int8]]  # next observations, rewards, fates of the episodes
 
 
 class Sight(NamedTuple):
