@@ -127,7 +127,7 @@ check-sb3: $(PEERS)
 release: $(READY)
 	$(BIN)/python tools/release.py
 
-# Whether the tests notice a changed sign or index in belief.py and basis.py. An hour.
+# Whether the tests notice a changed sign or index in belief.py and basis.py. Ten minutes.
 mutate: $(READY)
 	$(BIN)/python tools/mutate.py
 
