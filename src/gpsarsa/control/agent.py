@@ -238,9 +238,9 @@ class SarsaAgent:
     ) -> tuple[Any, None]:
         """The action for an observation, or actions for a batch of them, as in Stable-Baselines3.
 
-        The incumbent's best action, found by looking ahead where the world is known, else by its
-        posterior mean; with `deterministic` False, as while learning. Nothing that is asked here changes
-        what is learnt.
+        The incumbent's best action, found by looking ahead where the world is known, else by its posterior
+        mean, or by its rule where observations have many columns; with `deterministic` False, as while
+        learning. Nothing that is asked here changes what is learnt.
         """
         deterministic = check.flag(deterministic, "deterministic")
         many = self.observations.batch(observation)

@@ -176,7 +176,8 @@ class UpperConfidence:
 
 @dataclass(frozen=True)
 class Curious(UpperConfidence):
-    """Towards what is not known yet, while that finds something; else as `UpperConfidence`."""
+    """Towards what is not known yet, while that finds something; else as `UpperConfidence`. Where rules are
+    searched for, the agent explores by these instead."""
 
     def row(self, decision: Decision) -> Array:
         return super().row(decision) if decision.curious is None else decision.curious()
