@@ -12,11 +12,12 @@ from test_sparse import close
 
 from gpsarsa import SarsaAgent, SparseGPSarsa
 from gpsarsa.control import imagination as module
-from gpsarsa.control.dynamics import ENDED, LOST, Dynamics, Regression, _chance
+from gpsarsa.control.dynamics import ENDED, LOST, Dynamics, Regression, _brinks, _chance, _doomed
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.imagination import Imagination, Judged, Sight, values_of
 from gpsarsa.control.incumbent import Contender, Incumbent
 from gpsarsa.control.policies import EpsilonGreedy
+from gpsarsa.control.rules import Rule
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.control.tables import Tables
 from gpsarsa.kernels import RBF, Delta, Matern52
@@ -173,7 +174,8 @@ def test_outcomes_are_those_of_the_regressions(imagination):
     """The compiled loop against one regression after another."""
     X = walked(60, seed=9).inputs.copy()
     ahead, rewards, fate = imagination.world.outcomes(X)
-    x, v, end, reward, last = imagination.dynamics.regressions
+    x, v, end, reward, last, potential = imagination.dynamics.regressions
+    assert not potential.known
     walls, known, brinks = (getattr(imagination.dynamics, name) for name in ("walls", "known", "brinks"))
     wanted = np.clip(X[:, :2] + np.column_stack([x(X), v(X)]), walls[0], walls[1])
     np.testing.assert_allclose(ahead[:, :2], wanted, atol=1e-8)
@@ -342,6 +344,134 @@ def test_an_end_that_a_flag_announces_is_imagined():
     ahead, _, fate = imagined(experience).world.outcomes(experience.inputs.copy())
     assert np.mean(ahead[ended, 1] == 1.0) > 0.8
     assert (fate[ahead[:, 1] == 1.0] == ENDED).all()
+
+
+def test_what_is_unusual_does_not_blur_what_is_not():
+    """Where the second column is up, below −0.5, the ground shakes; elsewhere nothing does."""
+    shaking = np.random.default_rng(1)
+
+    def ground(s, a):
+        x = s[0] + (0.3 * shaking.uniform(0.5, 2.0) if s[0] < -0.5 else 0.05 * (a - 1.2) * np.cos(3 * s[0]))
+        return np.array([x, float(x < -0.5)]), -1.0, False
+
+    experience, test = walked(2_000, worlds=ground), walked(500, seed=3, worlds=ground)
+    for rows in (experience, test):
+        rows.inputs[:, 1] = rows.inputs[:, 0] < -0.5
+    imagination = imagined(experience)
+    assert len(imagination.dynamics.regressions) == 2 * 2 + 5
+    ahead, _, fate = imagination.world.outcomes(test.inputs.copy())
+    usual = (test.inputs[:, 1] == 0.0) & (test.following[:, 1] == 0.0) & (ahead[:, 1] == 0.0) & (fate == 0)
+    assert usual.sum() > 200
+    assert np.abs(ahead - test.following)[usual, 0].max() < 1e-3
+    up = (test.inputs[:, 1] == 1.0) & (ahead[:, 1] == 0.0)
+    assert np.abs(np.mean(ahead[up, 0] - test.following[up, 0])) < 0.1
+
+
+def test_which_value_of_a_flag_is_usual_does_not_change():
+    dynamics = Dynamics(*spaces_of())
+    X, ends = np.array([[0.1, 1.0], [0.2, 1.0], [0.3, 0.0]]), np.array([[0.1, 0.0], [0.3, 1.0]])
+    flag = np.array([False, True])
+    dynamics.flags = dynamics._flags(flag, ends, X)
+    np.testing.assert_array_equal(dynamics.flags, [[np.nan, 1.0], [np.nan, 0.0]])
+    X[:, 1] = 0.0
+    np.testing.assert_array_equal(dynamics._flags(flag, ends, X), [[np.nan, 1.0], [np.nan, 0.0]])
+    np.testing.assert_array_equal(dynamics._flags(np.zeros(2, np.bool_), ends, X), np.full((2, 2), np.nan))
+
+
+def test_a_crash_is_told_by_where_it_came_from():
+    """Who comes to the ground with action 2 sinks in, and two steps later is thrown anywhere: the end is
+    foreseen at the touch, with all rewards to come."""
+    thrown = np.random.default_rng(1)
+
+    def fall(s, a):
+        x, touching = s[0], s[1] == 1.0
+        if not touching:
+            x -= 0.06 + 0.02 * a + 0.01 * np.sin(5 * x)
+            return (np.array([x, 0.0]) if x > -0.5 else np.array([-0.5 - 0.1 * (a == 2.0), 1.0])), -1.0, False
+        if x > -0.55:
+            return np.array([0.6, 0.0]), -1.0, False
+        if x > -0.63:
+            return np.array([x - 0.05, 1.0]), -1.0, False
+        return np.array([thrown.uniform(-0.4, 0.8), 1.0]), -10.0, True
+
+    experience, test = walked(3_000, worlds=fall), walked(2_000, seed=5, worlds=fall)
+    for rows in (experience, test):
+        rows.inputs[:, 1] = rows.inputs[:, 1] == 1.0
+    imagination = imagined(experience)
+    assert imagination.dynamics.crashes
+    assert not np.isfinite(imagination.dynamics.brinks).any()
+    X, touches = test.inputs.copy(), (test.inputs[:, 1] == 0.0) & (test.following[:, 1] == 1.0)
+    ahead, rewards, fate = imagination.world.outcomes(X)
+    foreseen = touches & (ahead[:, 1] == 1.0)
+    hard, soft = foreseen & (X[:, 2] == 2.0), foreseen & (X[:, 2] == 0.0)
+    assert min(hard.sum(), soft.sum()) > 20
+    assert np.mean(fate[hard] == ENDED) > 0.8
+    assert np.mean(fate[soft] == ENDED) < 0.1
+    assert np.median(rewards[hard & (fate == ENDED)]) == pytest.approx(-12.0, abs=1.0)
+    assert np.mean(fate[(X[:, 0] > 0.0) & (X[:, 1] == 0.0)] == ENDED) < 0.01
+    other = Imagination(*spaces_of(), GAMMA, 60)
+    other.restore(*imagination.state())
+    assert other.dynamics.crashes
+    np.testing.assert_array_equal(other.world.outcomes(X)[2], fate)
+
+
+def test_doomed_rows_lead_to_an_end_by_unusual_steps():
+    states = np.array([[0.0], [1.0], [2.0], [3.0], [7.0], [8.0], [9.0]])
+    following = np.array([[1.0], [2.0], [3.0], [4.0], [8.0], [5.0], [1.0]])
+    ended = np.array([False, False, False, True, False, False, True])
+    unusual = np.array([False, True, True, True, True, True, True])
+    doomed, rewards = _doomed(states, following, ended, np.arange(7.0), unusual)
+    np.testing.assert_array_equal(doomed, [False, True, True, True, False, False, True])
+    np.testing.assert_array_equal(rewards, [0.0, 6.0, 5.0, 3.0, 4.0, 5.0, 6.0])
+
+
+def test_rewards_for_coming_nearer_are_learnt_as_differences():
+    """The wind is not foreseen, but what a step earns is only how much nearer it comes, less its cost."""
+    wind = np.random.default_rng(1)
+
+    def worth(s):
+        return -3.0 * np.abs(s[..., 0]) - np.abs(s[..., 1] - 0.2)
+
+    def drift(s, a):
+        ahead = np.clip(s + 0.1 * wind.normal(size=2) + [0.05 * (a - 1.0), 0.0], -1.0, 1.0)
+        return ahead, float(worth(ahead) - worth(s)) - 0.1 * a, False
+
+    imagination = imagined(walked(2_000, worlds=drift))
+    assert imagination.dynamics.regressions[5].known
+    X = walked(300, seed=3, worlds=drift).inputs.copy()
+    ahead, rewards, _ = imagination.world.outcomes(X)
+    error = rewards - (worth(ahead) - worth(X) - 0.1 * X[:, 2])
+    assert np.std(rewards) > 0.05
+    assert np.sqrt(np.mean(np.square(error))) < 0.05
+    other = Imagination(*spaces_of(), GAMMA, 60)
+    other.restore(*imagination.state())
+    np.testing.assert_array_equal(other.world.outcomes(X)[1], rewards)
+
+
+def test_what_goes_on_beyond_the_steps_that_are_played_earns_as_it_did():
+    imagination = Imagination(*spaces_of(), GAMMA, 60)
+
+    def follow(states, alive):
+        """The first episode ends in its third step; rewards are 1, 2, 3, …"""
+        follow.step += 1
+        fate = np.where((alive == 0) & (follow.step == 3), ENDED, 0).astype(np.int8)
+        return np.hstack([states, np.zeros((len(states), 1))]), np.full(len(states), float(follow.step)), fate
+
+    for beyond, wanted in ((0, [6.0, 10.0]), (4, [6.0, 10.0 + 4 * 3.5])):
+        follow.step = 0
+        returns = imagination._play(follow, np.zeros((2, 2)), 4, 1.0, beyond)[0]
+        np.testing.assert_allclose(returns, wanted)
+
+
+def test_a_brink_is_not_where_a_crash_has_thrown_it():
+    following = np.array([[0.1], [0.2], [0.5], [0.6], [0.7]])
+    ended, none = np.array([False, False, True, True, True]), np.zeros((5, 1), dtype=np.bool_)
+    brinks, explained = _brinks(following, ended, none)
+    assert brinks[1, 0] == 0.2
+    np.testing.assert_array_equal(explained, ended)
+    brinks, explained = _brinks(following, ended, ended[:, None])
+    assert np.isinf(brinks).all()
+    assert not explained.any()
 
 
 def test_a_flag_that_never_changes_stays_what_it_is():
@@ -759,6 +889,19 @@ def test_a_holder_without_returns_does_not_come_back():
     incumbent = held()
     incumbent.imagined(judged("new", [15.0, 16.0, 15.0]), judged("old", [11.0, 11.5, 10.5]))
     assert incumbent.deposed is None
+
+
+def test_a_rule_that_explores_may_become_the_challenger():
+    rule = Rule.blank(np.zeros((2, 2)), np.arange(2.0)[:, None], False, GAMMA)
+    incumbent = held(10.0, 12.0, 11.0)
+    incumbent.finished("explore", "newest", 50.0, 10, 100)
+    assert incumbent.challenger is None
+    incumbent.finished("explore", "newest", 10.0, 10, 110, rule)
+    assert incumbent.challenger is None
+    incumbent.finished("explore", "newest", 50.0, 10, 120, rule)
+    assert incumbent.challenger.values is rule
+    assert list(incumbent.challenger.returns) == [50.0]
+    assert not incumbent.challenger.lost
 
 
 def test_by_chance_better_is_not_better():

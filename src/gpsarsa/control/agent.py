@@ -122,7 +122,7 @@ class SarsaAgent:
         seed: int | None = None,
         method: str = "improving",
         budget: int = 300,
-        memory: int = 10_000,
+        memory: int = 50_000,
         warmup: int = 200,
     ) -> None:
         observation_space, action_space = environments.check(env)
@@ -447,7 +447,8 @@ class SarsaAgent:
         if self.imagination is not None:
             self.imagination.finished(lane.length, happening.truncated and not happening.terminated)
         if self.method == "improving":
-            self.incumbent.finished(lane.role, lane.model, lane.total, lane.length, self.num_timesteps)
+            rule = lane.values if isinstance(lane.values, Rule) else None
+            self.incumbent.finished(lane.role, lane.model, lane.total, lane.length, self.num_timesteps, rule)
         else:
             self.incumbent.recent.append(lane.total)
         self._slow_steps(at_end=True)

@@ -4,14 +4,19 @@
     s′ = one of two values               where a column has no others (a contact, say): a flag, by a
                                          regression on its changes, −1, 0 or 1; by chance where it is not
                                          sure. What else happens depends on the flags as they are after
-                                         the step, and on whether they have just changed
-    r  = g(s, a)                         one while the episode goes on, one for its last reward
+                                         the step, and on whether they have just changed: where they are
+                                         not all as usual, f and g are others, learnt apart
+    r  = V(s) − V(s′) + g(s, a)          while the episode goes on; V = 0 unless it leaves less of rewards
+                                         it was not learnt from than g alone of those that it was
+    r  = g(s, a)                         another one, for the last reward
     the episode ends                     beyond every value of a column at which one ever went on, where
                                          some ended; elsewhere where h(s′) > ½, a regression on 0 (it
-                                         went on) and 1 (it ended)
+                                         went on) and 1 (it ended). Where most ends come while flags are
+                                         not as usual (crashes), which throws s′ anywhere: by chance,
+                                         h(s, a), as soon as it is foreseen, with all rewards to come
 
-Each is a sparse Gaussian process (SparseGPSarsa with γ = 0) whose hyperparameters are learnt by the
-evidence. Physics is smooth but for walls and contacts, whose few rows would blur everything else: rows
+Each is a sparse Gaussian process (SparseGPSarsa with γ = 0; for V, γ = 1) whose hyperparameters are learnt by
+the evidence. Physics is smooth but for walls and contacts, whose few rows would blur everything else: rows
 that lie far from the fit are left out of it.
 """
 
@@ -31,7 +36,7 @@ from gpsarsa.basis import pivots
 from gpsarsa.control.critic import clipped
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.spaces import Actions, Observations, Scaling
-from gpsarsa.kernels import RBF, Delta, Kernel, Product, Sum
+from gpsarsa.kernels import RBF, Delta, Kernel, Matern32, Product, Sum
 from gpsarsa.optimization import Search
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.transitions import Transitions
@@ -59,15 +64,20 @@ FELL = 3  # episodes that ended beyond where any went on: a brink
 NEW, BEYOND = 0.02, 0.1  # so far outside, of a column's range, begins what is new; of its reach, what is lost
 ENDED, LOST = 1, 2  # what became of an imagined episode
 RANGES = "walls", "known", "seen", "brinks", "flags"
+POTENTIAL, NOVEL = 300, 1e-7  # pseudo-inputs of V; they leave none of which less than this is new
+UNEXPLAINED = 0.5  # of the rewards' standard deviation may be left by V while it is used
+FORESEEN = 10  # unusual steps before an end that are part of it
 NEAR = 200  # rows next to the ended ones, and as many others, by which ends are learnt
 
 
 class World(NamedTuple):
     """All regressions as the compiled loop reads them: those of the observation's columns, of the end, of
-    the reward while the episode goes on, and of the last one. All kernels but the end's share their form."""
+    the reward while the episode goes on, of the last one, and V; where there are flags, again those of the
+    columns and of the reward, for what is unusual. All kernels but the end's and V's share their form."""
 
     codes: NDArray[np.int64]
     end_codes: NDArray[np.int64]
+    potential_codes: NDArray[np.int64]
     values: Array  # a row for each regression
     Zt: Array
     sizes: NDArray[np.int64]
@@ -77,26 +87,30 @@ class World(NamedTuple):
     walls: Array  # two rows: the least and largest value of each column where there is a wall, else ∓∞
     known: Array  # two rows: observations never left this range by much
     brinks: Array  # two rows: beyond them every episode ended, else ∓∞
-    flags: Array  # two rows: the only values of a column that has two, else NaN
+    flags: Array  # two rows: the only values of a column that has two, the usual one first, else NaN
+    crashes: NDArray[np.bool_]  # one: whether an end depends on where it came from, not on where it led
 
     @classmethod
     def restored(cls, arrays: Mapping[str, Any], split: int, columns: int) -> World:
         """A world out of a file, for observations of `split` and inputs of `columns` numbers; ValueError
         where the compiled loop, which trusts it, would read beyond an array."""
         world = cls(**{name: np.array(arrays[name]) for name in cls._fields})
-        count, most, numbers = split + 3, world.Zt.shape[-1], world.values.shape[-1]
+        most, numbers = world.Zt.shape[-1], world.values.shape[-1]
+        count = split + 4 if np.isnan(world.flags).all() else 2 * split + 5
         ranges = dict.fromkeys(("walls", "known", "brinks", "flags"), (2, split))
         shapes = {
             "values": (count, numbers), "Zt": (count, columns, most), "sizes": (count,),
-            "weights": (count, most), "offset": (count,), "scale": (count,), **ranges,
+            "weights": (count, most), "offset": (count,), "scale": (count,), "crashes": (1,), **ranges,
         }  # fmt: skip
+        kinds = {"sizes": np.int64, "crashes": np.bool_}
         for name, shape in shapes.items():
-            array, kind = getattr(world, name), np.int64 if name == "sizes" else np.float64
-            if array.shape != shape or array.dtype != kind:
+            array = getattr(world, name)
+            if array.shape != shape or array.dtype != kinds.get(name, np.float64):
                 raise ValueError(f"the world's {name} is {array.dtype} of shape {array.shape}")
         if world.sizes.min() < 0 or world.sizes.max() > most:
             raise ValueError(f"the world's sizes are {world.sizes}; expected at most {most}")
-        if max(numbers_read(codes, columns) for codes in (world.codes, world.end_codes)) > numbers:
+        forms = world.codes, world.end_codes, world.potential_codes
+        if max(numbers_read(codes, columns) for codes in forms) > numbers:
             raise ValueError("the world's values are fewer than its codes need")
         return world
 
@@ -132,16 +146,16 @@ def _chance(x, j):
 
 @compiled
 def _outcomes(
-    codes, end_codes, values, Zt, sizes, weights, offset, scale, walls, known, brinks, flags,
-    X, ahead, rewards, fate,
+    codes, end_codes, potential_codes, values, Zt, sizes, weights, offset, scale, walls, known, brinks, flags,
+    crashes, X, ahead, rewards, fate,
 ):  # fmt: skip
     columns = walls.shape[1]  # of the observation
-    work, pair = np.zeros((3, Zt.shape[2] + 1)), np.zeros((2, X.shape[1]))
+    work, pair = np.zeros((3, Zt.shape[2] + 1)), np.zeros((3, X.shape[1]))
     flagged = ~np.isnan(flags[0])
     for t in range(X.shape[0]):
-        lost = over = False
+        lost = over = unusual = False
         for c in range(X.shape[1]):
-            pair[0, c] = X[t, c]
+            pair[0, c] = pair[2, c] = X[t, c]
         for j in range(columns):
             if flagged[j]:
                 total = _predicted(
@@ -154,14 +168,18 @@ def _outcomes(
         for j in range(columns):
             if flagged[j]:
                 pair[0, j] = ahead[t, j] + TURN * (ahead[t, j] - X[t, j])
+                unusual = unusual or pair[0, j] != flags[0, j]
         for j in range(columns + 3):
             if j == columns + (1 if fate[t] == ENDED else 2):  # the other reward (fate is known by then)
                 continue
             if j < columns and flagged[j]:
                 continue
-            form, which = (end_codes, 1) if j == columns else (codes, 0)
+            form, which = (end_codes, 1) if j == columns and not crashes[0] else (codes, 0)
+            i = j
+            if unusual and (j < columns or j == columns + 1):
+                i = columns + 4 + min(j, columns)
             total = _predicted(
-                form, values[j], Zt[j], sizes[j], weights[j], offset[j], scale[j], pair, which, work
+                form, values[i], Zt[i], sizes[i], weights[i], offset[i], scale[i], pair, which, work
             )
             if j < columns:
                 value = min(max(X[t, j] + total, walls[0, j]), walls[1, j])
@@ -169,9 +187,16 @@ def _outcomes(
                 lost = lost or value < known[0, j] or value > known[1, j]
                 over = over or value < brinks[0, j] or value > brinks[1, j]
             elif j == columns:
-                fate[t] = ENDED if over or total > 0.5 else LOST if lost else 0
+                limit = SURE + (1.0 - 2.0 * SURE) * _chance(pair[0], j) if crashes[0] else 0.5
+                fate[t] = ENDED if over or total > limit else LOST if lost else 0
             else:
                 rewards[t] = total
+        v = columns + 3
+        if fate[t] != ENDED and sizes[v] > 0:
+            for sign, which in ((1.0, 2), (-1.0, 1)):
+                rewards[t] += sign * _predicted(
+                    potential_codes, values[v], Zt[v], sizes[v], weights[v], 0.0, scale[v], pair, which, work
+                )
 
 
 class Regression:
@@ -220,25 +245,39 @@ class Regression:
             keep = again
         self.outliers = 1.0 - float(np.mean(keep))
 
-    def search(self, X: Array, y: Array, bounds: dict[str, Any], rng: np.random.Generator) -> None:
-        """Hyperparameters by the evidence of some rows, where there are enough."""
+    def search(
+        self,
+        X: Array,
+        y: Array,
+        bounds: dict[str, Any],
+        rng: np.random.Generator,
+        ahead: Array | None = None,
+    ) -> None:
+        """Hyperparameters by the evidence of some rows, where there are enough; with `ahead`, outcomes are
+        differences f(x) − f(ahead)."""
         if len(X) <= sum(np.size(pair[0]) for pair in bounds.values()):
             return
         rows = _some(np.arange(len(X)), LEARN_FROM, rng)
-        X, y = X[rows], y[rows]
+        X, y, ahead = X[rows], y[rows], None if ahead is None else ahead[rows]
         kernel = clipped(self.kernel, bounds)
         noise = float(np.clip(self.noise, *bounds["noise_variance"]))
         model = SparseGPSarsa(kernel, noise, X[pivots(kernel, X, LEARN_WITH, 1e-6)], growth="streaming")
         search = Search(
             pseudo_inputs=False, hyperparameters=list(bounds), bounds=bounds, max_iterations=STEPS, quiet=True
         )
-        found, report = model._search(_regression(X, y), search)
+        found, report = model._search(_regression(X, y, ahead), search)
         if report.interrupted:
             raise KeyboardInterrupt
         self.kernel, self.noise = found.kernel, found.noise_variance
 
     def fit(
-        self, X: Array, y: Array, rng: np.random.Generator, most: int = PSEUDO_INPUTS, enough: float = 1.0
+        self,
+        X: Array,
+        y: Array,
+        rng: np.random.Generator,
+        most: int = PSEUDO_INPUTS,
+        enough: float = 1.0,
+        ahead: Array | None = None,
     ) -> None:
         """At most so many pseudo-inputs among the rows, which leave `enough` of the variance unexplained or
         as much as the noise, and the posterior mean."""
@@ -249,7 +288,7 @@ class Regression:
         Z = places[pivots(self.kernel, places, most, enough)]
         model = SparseGPSarsa(self.kernel, self.noise, Z[:0], growth="streaming")
         model.add_pseudo_inputs(Z)
-        model.fit(_regression(X[rows], y[rows]))
+        model.fit(_regression(X[rows], y[rows], None if ahead is None else ahead[rows]))
         self.Z, self.weights = model._basis.Z.copy(), model._basis.unwhiten(model._belief.mean)
 
     def forget(self) -> None:
@@ -284,6 +323,7 @@ class Dynamics:
         self.regressions: list[Regression] = []  # in the order of `World`
         self.walls = self.known = self.seen = self.brinks = np.zeros((2, self.split))
         self.flags = np.full((2, self.split), np.nan)
+        self.crashes = False  # whether most ends throw the observation off
         self.growth = 1.0  # of what is known, when it was last learnt: the largest share of a column's range
         self._world: World | None = None
 
@@ -299,28 +339,41 @@ class Dynamics:
         before, self.seen = self.seen, ends + [[-NEW], [NEW]] * width
         self.growth = float(np.max(1.0 - np.ptp(before, axis=0) / np.ptp(self.seen, axis=0)))
         self._shapes(flag, width)
-        self.flags = np.where(flag, ends, np.nan)
+        self.flags = self._flags(flag, ends, X)
         for j in np.flatnonzero(flag):
-            change = (following[:, j] - X[:, j]) / (ends[1, j] - ends[0, j])
+            change = (following[:, j] - X[:, j]) / (self.flags[1, j] - self.flags[0, j])
             self._learn_flag(self.regressions[j], X, change, width, rng, search)
         X = np.ascontiguousarray(X)
+        changes, unusual = following - X[:, :split], np.zeros(len(X), dtype=np.bool_)
         if flag.any():  # what else happens depends on them as they are by then, and on whether they changed
-            turned = following + TURN * (following - X[:, :split])
-            X = np.hstack([np.where(flag, turned, X[:, :split]), X[:, split:]])
+            X = np.hstack([np.where(flag, following + TURN * changes, X[:, :split]), X[:, split:]])
+            unusual = (X[:, :split] != self.flags[0])[:, flag].any(axis=1)
         bounds = self._kernel(width)[1]
-        for j in np.flatnonzero(~flag):
-            self.regressions[j].learn(X[free], following[free, j] - X[free, j], bounds, rng, search)
-        end, reward, last = self.regressions[split:]
-        self.brinks, explained = _brinks(following, ended)
-        if (ended & ~explained).any():
-            happened = ended[~explained]
-            self._learn_event(end, following[~explained], happened, happened, width, rng, search)
+        banks = [(~unusual, 0), (unusual, split + 4)] if flag.any() else [(~unusual, 0)]
+        for rows, first in banks:
+            for j in np.flatnonzero(~flag):
+                some = free & rows
+                self.regressions[first + j].learn(X[some], changes[some, j], bounds, rng, search)
+        self.brinks, explained = _brinks(following, ended, unusual[:, None] & ~flag)
+        happened = ended & ~explained
+        self.crashes = bool(happened.any() and np.mean(unusual[happened]) > 0.5)
+        if self.crashes:
+            ended, rewards = _doomed(experience.inputs[:, :split], following, ended, rewards, unusual)
+            self._learn_ends(X, ended & ~explained, width, rng, search)
+        elif happened.any():
+            self._learn_ends(following[~explained], happened[~explained], width, rng, search)
         elif ended.any():
-            end.forget()
+            self.regressions[split].forget()
         if ended.any():
-            last.learn(X[ended], rewards[ended], bounds, rng, search)
-        if not ended.all():
-            reward.learn(X[~ended], rewards[~ended], bounds, rng, search)
+            self.regressions[split + 2].learn(X[ended], rewards[ended], bounds, rng, search)
+        going, left = [rows & ~ended for rows, _ in banks], 0.0
+        used = self.regressions[split + 3].known
+        if not used:
+            left = self._learn_rewards(X, rewards, going, bounds, rng, search)
+        differences = self._learn_potential(experience, following, width, search, left)
+        if differences is not None or used:
+            rewards = rewards if differences is None else rewards - differences
+            self._learn_rewards(X, rewards, going, bounds, rng, search)
         self.known = ends + [[-BEYOND], [BEYOND]] * self._reach(width)
         self._world = None
 
@@ -337,14 +390,24 @@ class Dynamics:
     def _shapes(self, flag: NDArray[np.bool_], width: Array) -> None:
         """A regression for everything that is to be learnt, anew for a column that became a flag or ceased
         to be one."""
-        flags, were = [*flag, False, False, False], [*~np.isnan(self.flags[0]), False, False, False]
-        for j in range(self.split + 3):
+        others = [False] * (self.split + 5)
+        flags, were = [*flag, *others], [*~np.isnan(self.flags[0]), *others]
+        count = self.split + 4 if not flag.any() else 2 * self.split + 5
+        del self.regressions[count:]
+        for j in range(count):
             if j < len(self.regressions) and were[j] == flags[j]:
                 continue
-            kernel = (self._end_kernel if j == self.split else self._kernel)(width)[0]
+            own = {self.split: self._end_kernel, self.split + 3: self._potential_kernel}
+            kernel = own.get(j, self._kernel)(width)[0]
             self.regressions[j : j + 1] = [
                 Regression(kernel, self.columns, MOST_END_NOISE if j == self.split else NOISE)
             ]
+
+    def _flags(self, flag: NDArray[np.bool_], ends: Array, X: Array) -> Array:
+        """The values of flags, the usual one first; which that is stays as it was."""
+        usual = np.median(X[:, : self.split], axis=0) == ends[1]
+        values = np.where(flag, np.where(usual, ends[::-1], ends), np.nan)
+        return np.where(np.isnan(self.flags) | np.isnan(values), values, self.flags)
 
     def _reach(self, width: Array) -> Array:
         """How much of each column matters: its least lengthscale."""
@@ -383,6 +446,59 @@ class Dynamics:
             bounds[f"{i}.variance"] = LEAST_END_VARIANCE, MOST_END_VARIANCE
         return Sum(*terms), bounds
 
+    def _potential_kernel(self, width: Array) -> tuple[Kernel, dict[str, Any]]:
+        """V of observations: it may have kinks, as a distance has."""
+        bounds = {
+            "lengthscales": (LEAST_LENGTHSCALE * width, MOST_LENGTHSCALE * width),
+            "variance": (1.0, MOST_VARIANCE**2),
+            "noise_variance": (LEAST_NOISE, MOST_NOISE),
+        }
+        return Matern32(LENGTHSCALE * width, 100.0, list(range(self.split))), bounds
+
+    def _learn_rewards(
+        self,
+        X: Array,
+        rewards: Array,
+        banks: list[NDArray[np.bool_]],
+        bounds: dict[str, Any],
+        rng: np.random.Generator,
+        search: bool,
+    ) -> float:
+        """While episodes go on, from the rows of each bank; the standard deviation of what is left."""
+        left = [np.zeros(1)]
+        for rows, at in zip(banks, (self.split + 1, 2 * self.split + 4), strict=False):
+            if rows.any():
+                self.regressions[at].learn(X[rows], rewards[rows], bounds, rng, search)
+                left.append(rewards[rows] - self.regressions[at](X[rows]))
+        return float(np.sqrt(np.mean(np.square(np.concatenate(left)))))
+
+    def _learn_potential(
+        self, experience: Experience, following: Array, width: Array, search: bool, otherwise: float
+    ) -> Array | None:
+        """V(s) − V(s′) for all rows, learnt from some where episodes go on; None where it leaves more of the
+        others than what is left `otherwise`, or where it was used before, than half of all."""
+        potential = self.regressions[self.split + 3]
+        going = experience.discounts > 0.0
+        rewards = experience.rewards[going]
+        deviation = float(rewards.std()) if len(rewards) else 0.0
+        if not deviation > 1e-12 * float(np.abs(rewards).max(initial=0.0)):  # constant
+            return potential.forget()
+        X, ahead = np.zeros((2, len(experience), self.columns))  # it does not depend on an action
+        X[:, : self.split], ahead[:, : self.split] = experience.inputs[:, : self.split], following
+        one, two, y = X[going], ahead[going], (rewards - float(rewards.mean())) / deviation
+        learnt, rng = np.arange(len(y)) % 4 > 0, np.random.default_rng(len(y))  # if unused, nothing changes
+        if search or not potential.known:
+            bounds = self._potential_kernel(width)[1]
+            potential.search(one[learnt], y[learnt], bounds, rng, two[learnt])
+        potential.fit(one[learnt], y[learnt], rng, POTENTIAL, NOVEL, two[learnt])
+        potential.scale = deviation
+        differences: Array = potential(X) - potential(ahead)
+        left = float((deviation * y - differences[going])[~learnt].std())
+        if left > (UNEXPLAINED * deviation if potential.known else otherwise):
+            return potential.forget()
+        potential.known = True
+        return differences
+
     def _learn_flag(
         self, flag: Regression, X: Array, change: Array, width: Array, rng: np.random.Generator, search: bool
     ) -> None:
@@ -400,27 +516,41 @@ class Dynamics:
         search, flag.known = search or not flag.known, True
         if search and np.count_nonzero(target) >= 3:
             flag.search(inputs, target, self._kernel(spread)[1], rng)
-        flag.fit(inputs, target, rng, enough=SURE**2)
+        rows = _around(X[:, : self.split] / spread, changed, rng, FIT_FROM - NEAR)
+        flag.fit(np.ascontiguousarray(X[rows]), change[rows], rng, enough=SURE**2)
+
+    def _learn_ends(
+        self, X: Array, ended: NDArray[np.bool_], width: Array, rng: np.random.Generator, search: bool
+    ) -> None:
+        """From inputs where they are crashes, else from the observations that followed."""
+        end = self.regressions[self.split]
+        if self.crashes != isinstance(end.kernel, Product):
+            kernel = (self._kernel if self.crashes else self._end_kernel)(width)[0]
+            end = Regression(kernel, self.columns, NOISE if self.crashes else MOST_END_NOISE)
+            self.regressions[self.split] = end
+        if self.crashes:
+            self._learn_flag(end, X, ended.astype(float), width, rng, search)
+        else:
+            self._learn_event(end, X, ended, width, rng, search)
 
     def _learn_event(
         self,
         event: Regression,
         states: Array,
         happened: NDArray[np.bool_],
-        decisive: NDArray[np.bool_],
         width: Array,
         rng: np.random.Generator,
         search: bool,
     ) -> None:
-        """From the decisive observations, those next to them, and some others."""
-        rows = _around(states / width, decisive, rng)
+        """From the observations where it happened, those next to them, and some others."""
+        rows = _around(states / width, happened, rng)
         inputs = np.zeros((len(rows), self.columns))  # they do not depend on an action
         inputs[:, : self.split] = states[rows]
         target = happened[rows].astype(float)
         if event.known and ((event(inputs) > 0.5) == (target > 0.5)).all():
             return
         search, event.known = search or not event.known, True
-        if search and np.count_nonzero(decisive) >= 3:
+        if search and np.count_nonzero(happened) >= 3:
             event.search(inputs, target, self._end_kernel(width)[1], rng)
         event.fit(inputs, target, rng, END_PSEUDO_INPUTS)
 
@@ -437,10 +567,10 @@ class Dynamics:
                 Zt[j, :, : len(r.Z)], weights[j, : len(r.Z)] = r.Z.T, r.weights
                 values[j, : len(tables[j][1])] = tables[j][1]
             self._world = World(
-                tables[-1][0], tables[self.split][0], values, Zt,
+                tables[0][0], tables[self.split][0], tables[self.split + 3][0], values, Zt,
                 np.array([len(r.weights) for r in regressions], dtype=np.int64), weights,
                 np.array([r.offset for r in regressions]), np.array([r.scale for r in regressions]),
-                self.walls, self.known, self.brinks, self.flags,
+                self.walls, self.known, self.brinks, self.flags, np.array([self.crashes]),
             )  # fmt: skip
         return self._world
 
@@ -452,7 +582,7 @@ class Dynamics:
     # -- files --------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Array], list[Any]]:
-        arrays = {name: getattr(self, name) for name in RANGES}
+        arrays = {name: getattr(self, name) for name in RANGES} | {"crashes": np.array([self.crashes])}
         content = list[Any]()
         for i, regression in enumerate(self.regressions):
             own, described = regression.state()
@@ -465,6 +595,7 @@ class Dynamics:
             setattr(self, name, check.rows(arrays[name], name, self.split, finite=False).copy())
             if len(getattr(self, name)) != 2:
                 raise ValueError(f"{name} has {len(arrays[name])} rows; expected 2")
+        self.crashes = bool(np.all(arrays["crashes"]))
         self.regressions = [
             Regression.restored({name: arrays[f"{i}.{name}"] for name in ("Z", "weights")}, described)
             for i, described in enumerate(content)
@@ -472,16 +603,18 @@ class Dynamics:
         self._world = None
 
 
-def _brinks(following: Array, ended: NDArray[np.bool_]) -> tuple[Array, NDArray[np.bool_]]:
+def _brinks(
+    following: Array, ended: NDArray[np.bool_], thrown: NDArray[np.bool_]
+) -> tuple[Array, NDArray[np.bool_]]:
     """The range of each column in which episodes went on, where enough ended beyond it that no other column
-    explains, else ∓∞; and which rows lie beyond."""
+    explains and that may have been thrown there, else ∓∞; and which rows lie beyond."""
     brinks = np.tile([[-np.inf], [np.inf]], following.shape[1])
     explained = np.zeros(len(ended), dtype=np.bool_)
     if not ended.any() or ended.all():
         return brinks, explained
     going = following[~ended]
     limits = np.array([going.min(axis=0), going.max(axis=0)])
-    over = np.array([following < limits[0], following > limits[1]])
+    over = np.array([following < limits[0], following > limits[1]]) & ~thrown
     while True:
         count = over[:, ~explained].sum(axis=1)
         side, column = np.unravel_index(count.argmax(), count.shape)
@@ -491,6 +624,23 @@ def _brinks(following: Array, ended: NDArray[np.bool_]) -> tuple[Array, NDArray[
         explained |= over[side, :, column]
 
 
+def _doomed(
+    states: Array,
+    following: Array,
+    ended: NDArray[np.bool_],
+    rewards: Array,
+    unusual: NDArray[np.bool_],
+) -> tuple[NDArray[np.bool_], Array]:
+    """Which rows lead to an end by a few unusual steps, and the rewards that are still to come from there."""
+    doomed, rewards = ended.copy(), rewards.copy()
+    follows = unusual[:-1] & ~ended[:-1] & (following[:-1] == states[1:]).all(axis=1)
+    for _ in range(FORESEEN):
+        rows = np.flatnonzero(follows & doomed[1:] & ~doomed[:-1])
+        rewards[rows] += rewards[rows + 1]
+        doomed[rows] = True
+    return doomed, rewards
+
+
 def _far(distance: Array) -> NDArray[np.bool_]:
     """Which distances, in standard deviations of the outcome, are outliers; none where they are too many
     to be."""
@@ -498,11 +648,13 @@ def _far(distance: Array) -> NDArray[np.bool_]:
     return far if np.mean(far) <= MOST_OUTLIERS else np.zeros(len(far), dtype=np.bool_)
 
 
-def _around(scaled: Array, decisive: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.intp]:
-    """The decisive rows, those next to them, and some others."""
+def _around(
+    scaled: Array, decisive: NDArray[np.bool_], rng: np.random.Generator, least: int = NEAR
+) -> NDArray[np.intp]:
+    """The decisive rows, at least so many next to them, and some others."""
     first, others = np.flatnonzero(decisive), np.flatnonzero(~decisive)
     nearness = np.array([np.square(scaled[first] - row).sum(axis=1).min() for row in scaled[others]])
-    near = np.argsort(nearness, kind="stable")[: max(NEAR, 3 * len(first))]
+    near = np.argsort(nearness, kind="stable")[: max(least, 3 * len(first))]
     rows = np.union1d(near, _some(np.arange(len(others)), NEAR, rng))
     return np.concatenate([first, others[rows]])
 
@@ -511,5 +663,7 @@ def _some(rows: NDArray[np.intp], count: int, rng: np.random.Generator) -> NDArr
     return rows if len(rows) <= count else np.sort(rng.choice(rows, count, replace=False))
 
 
-def _regression(X: Array, y: Array) -> Transitions:
-    return Transitions._trusted(X, y, X, np.zeros(len(y)), np.ones(len(y), dtype=np.bool_))
+def _regression(X: Array, y: Array, ahead: Array | None = None) -> Transitions:
+    if ahead is None:
+        return Transitions._trusted(X, y, X, np.zeros(len(y)), np.ones(len(y), dtype=np.bool_))
+    return Transitions._trusted(X, y, ahead, np.ones(len(y)), np.ones(len(y), dtype=np.bool_))

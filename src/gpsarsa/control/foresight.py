@@ -68,8 +68,10 @@ class Foresight:
 
     def variant(self, rng: np.random.Generator) -> Rule | None:
         """A rule to explore by, where rules are searched for."""
-        hope = self.imagination.hope if isinstance(self.imagination, Imagination) else None
-        return hope.drawn(rng) if self.curious and hope is not None else None
+        if not isinstance(self.imagination, Imagination) or not self.curious:
+            return None
+        rule = self.imagination.hope if self.explored % 2 == 0 else self.imagination.found
+        return rule.drawn(rng) if rule is not None else None
 
     def way_out(self, row: Array) -> Callable[[], Array] | None:
         """How to get from an observation to what is not known."""

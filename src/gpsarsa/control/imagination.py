@@ -57,6 +57,7 @@ REACH, LONGER = 10.0, 1.5  # length of imagined episodes before one was cut off:
 
 
 EXPLORER = "codes", "values", "Zt", "weights"
+RULES = "found", "hope"
 
 Tuning = Callable[[Transitions, float], SparseGPSarsa]
 Outcomes = tuple[Array, Array, NDArray[np.int8]]  # next observations, rewards, fates of the episodes
@@ -159,10 +160,11 @@ class Episodes:
             return self.limit
         return max(int(LONGER * self.longest), int(REACH / max(1.0 - self.gamma, 1e-2)))
 
-    def earned(self, experience: Experience) -> None:
-        """All rewards there were."""
+    def earned(self, experience: Experience, usual: bool = False) -> None:
+        """All rewards there were; `usual`: where nothing is known, a step earns what it mostly does."""
         ended = experience.discounts == 0.0
-        self.least = float(experience.rewards[~ended].min(initial=0.0))
+        going = np.append(experience.rewards[~ended], 0.0)
+        self.least = min(float(np.median(going)), 0.0) if usual else float(going.min())
         self.last = float(experience.rewards[ended].min(initial=0.0))
 
     def worst(self, steps: float) -> float:
@@ -197,6 +199,7 @@ class Imagination(Episodes):
         self.depth = max(1, int(np.log(LEAVES) / np.log(max(len(self.candidates), 2))))
         self.outgrown = False
         self.explorer: Values | None = None  # by which to leave what is known
+        self.found: Rule | None = None  # the rule that was last searched for
         self.hope: Rule | None = None  # the best rule there would be if no end were bad
 
     @staticmethod
@@ -228,7 +231,7 @@ class Imagination(Episodes):
         """What the world does; without `search` with the hyperparameters there are."""
         self.dynamics.learn(experience, rng, search)
         self.outgrown = False
-        self.earned(experience)
+        self.earned(experience, usual=self.wide)  # of many columns some are always new
 
     def plan(self, values: Values | Rule, row: Array) -> Array:
         """The action row of a rule, or the one that is best some steps ahead."""
@@ -284,16 +287,24 @@ class Imagination(Episodes):
         return Judged(values, returns, np.concatenate(visited), lost, self._starts, model)
 
     def _play(
-        self, follow: Callable[[Array, NDArray[np.intp]], Outcomes], states: Array, steps: int, gamma: float
+        self,
+        follow: Callable[[Array, NDArray[np.intp]], Outcomes],
+        states: Array,
+        steps: int,
+        gamma: float,
+        beyond: int = 0,
     ) -> tuple[Array, list[Array], NDArray[np.bool_]]:
         """Imagined episodes: their returns, the observations on the way, and which are lost. `follow` says
-        what comes after states, which are those of the episodes numbered."""
+        what comes after states, which are those of the episodes numbered. What goes on after so many steps
+        earns as much in each of those `beyond` as it did on average in the second half."""
         alive, weight, visited = np.arange(len(states)), 1.0, list[Array]()
         returns, strays = np.zeros(len(states)), np.zeros(len(states), dtype=np.bool_)
+        late = np.zeros(len(states))
         for step in range(steps):
             visited.append(states)
             ahead, rewards, fate = follow(states, alive)
             returns[alive] += weight * rewards
+            late[alive] += rewards * (2 * step >= steps)
             weight *= gamma
             stray = alive[fate == LOST]
             strays[stray] = True
@@ -301,6 +312,7 @@ class Imagination(Episodes):
             states, alive = ahead[fate == 0, : self.split], alive[fate == 0]
             if len(alive) == 0:
                 break
+        returns[alive] += beyond / max((steps + 1) // 2, 1) * late[alive]
         return returns, visited, strays
 
     def _followed(self, values: Values | Rule, states: Array) -> Outcomes:
@@ -394,7 +406,7 @@ class Imagination(Episodes):
         ranked = sorted(known, key=lambda judged: judged.mean, reverse=True)
         rules = [judged.values for judged in ranked if isinstance(judged.values, Rule)]
         start = rules[0] if rules else self.rule(experience.inputs)
-        rule = self._search(start, rng)
+        self.found = rule = self._search(start, rng)
         self.hope = self._search(start if self.hope is None else self.hope, rng, self._usual(experience))
         found, how = self.judge(rule, starts), self.sights[1]
         rows = self._dreamt(found, experience, how, rng)
@@ -430,8 +442,8 @@ class Imagination(Episodes):
                     return ahead, rewards, fate
                 return ahead, np.where(fate == 0, rewards, np.maximum(rewards, hope)), np.minimum(fate, ENDED)
 
-            states = np.tile(some, (len(weights), 1))
-            totals = self._play(follow, states, min(self.steps, SEARCHED), 1.0)[0]
+            states, steps = np.tile(some, (len(weights), 1)), min(self.steps, SEARCHED)
+            totals = self._play(follow, states, steps, 1.0, self.steps - steps)[0]
             return totals.reshape(len(weights), -1).mean(axis=1)
 
         return search(start, returns, rng)
@@ -490,9 +502,11 @@ class Imagination(Episodes):
         own, dynamics = self.dynamics.state()
         arrays |= own
         content |= {"dynamics": dynamics, "growth": self.dynamics.growth, "outgrown": self.outgrown}
-        if self.hope is not None:
-            content["hope"] = self.hope.gamma
-            arrays |= {f"hope.{name}": array for name, array in self.hope.state().items()}
+        for name in RULES:
+            rule = getattr(self, name)
+            if rule is not None:
+                content[name] = rule.gamma
+                arrays |= {f"{name}.{key}": array for key, array in rule.state().items()}
         if self.explorer is not None:
             content["explorer"] = [self.explorer.prior_mean, self.explorer.gamma]
             arrays |= {f"explorer.{name}": getattr(self.explorer, name) for name in EXPLORER}
@@ -502,10 +516,12 @@ class Imagination(Episodes):
         super().restore(arrays, content)
         self.dynamics.restore(arrays, content["dynamics"])
         self.dynamics.growth, self.outgrown = float(content["growth"]), bool(content["outgrown"])
-        self.explorer = self.hope = None
-        if "hope" in content:
-            kept = {name[5:]: array for name, array in arrays.items() if name.startswith("hope.")}
-            self.hope = self.rule(np.zeros((1, self.columns))).restored(kept, float(content["hope"]))
+        self.explorer = self.found = self.hope = None
+        for name in RULES:
+            if name in content:
+                kept = {key: arrays[f"{name}.{key}"] for key in ("centre", "width", "weights", "spread")}
+                rule = self.rule(np.zeros((1, self.columns))).restored(kept, float(content[name]))
+                setattr(self, name, rule)
         if "explorer" in content:
             prior_mean, gamma = (float(x) for x in content["explorer"])
             own: dict[str, Any] = {name: np.array(arrays[f"explorer.{name}"]) for name in EXPLORER}

@@ -88,9 +88,15 @@ class Incumbent:
         return "explore"
 
     def finished(
-        self, role: str, model: SparseGPSarsa | None, total: float, length: int, so_far: int
+        self,
+        role: str,
+        model: SparseGPSarsa | None,
+        total: float,
+        length: int,
+        so_far: int,
+        rule: Rule | None = None,
     ) -> None:
-        """Take in the return of an episode of some `length`, in which `model` (frozen) acted.
+        """Take in the return of an episode of some `length`, in which `model` (frozen) acted, or a rule.
 
         `so_far` counts the steps of all episodes.
         """
@@ -104,8 +110,10 @@ class Incumbent:
             self.challenger.returns.append(total)
             self.challenger.steps += length
             self._judge(self.challenger, so_far)
-        elif role == "explore" and not self.imagining:
+        elif role == "explore" and (rule is not None or not self.imagining):
             contender = Contender(model, steps=length)
+            if rule is not None:
+                contender.values, contender.gamma, contender.lost = rule, rule.gamma, False
             contender.returns.append(total)
             if self.holder is None:
                 self.holder = contender
