@@ -8,6 +8,7 @@ steps, five episodes each, how many reach the threshold.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -150,19 +151,27 @@ def report(results: Results) -> None:
     PAGE.write_text(f"{head}{BEGIN}\n\n{table(results.rows)}\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
 
 
-def main(arguments: list[str]) -> None:
-    if len(arguments) == 4:
-        part, name, seed, steps = arguments
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument(
+        "run", nargs="*", help="PART TASK SEED STEPS: one run alone, printed as a line of JSON"
+    )
+    parser.add_argument("--report", action="store_true", help="run nothing, write the table")
+    options = parser.parse_args()
+    if options.run:
+        if len(options.run) != 4 or options.run[0] not in PARTS:
+            parser.error(f"expected PART TASK SEED STEPS with a part among {', '.join(PARTS)}")
+        part, name, seed, steps = options.run
         PARTS[part]()
         task = replace(TASKS[name], episodes=EPISODES)
         print(json.dumps(gpsarsa(task, int(seed), int(steps))))
         return
     results = Results(RESULTS)
-    if arguments != ["--report"]:
+    if not options.report:
         runs = [Run(part, name, seed, STEPS) for seed in SEEDS for part in PARTS for name in NAMES]
         carry_out(runs, results, sys.executable, execute=execute)
     report(results)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
