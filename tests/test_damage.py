@@ -13,7 +13,7 @@ from fuzz.targets import Workshop, attempts
 from gpsarsa import CheckpointError, SparseGPSarsa, Timescales, checkpoint
 from gpsarsa._table import numbers_read
 from gpsarsa.control.agent import SarsaAgent
-from gpsarsa.control.dynamics import World
+from gpsarsa.control.world import World
 from gpsarsa.kernels import RBF, Delta
 from gpsarsa.offline import DatasetError, open_dataset
 from gpsarsa.offline.evaluation import Evaluation

@@ -66,7 +66,8 @@ PUBLIC = [
 INNER = {  # take what the package hands them
     "basis", "belief", "control.agent", "control.critic", "control.dynamics", "control.environments",
     "control.experience", "control.foresight", "control.imagination", "control.improvement",
-    "control.incumbent", "control.rules", "control.spaces", "control.tables", "draws", "exact",
+    "control.incumbent", "control.regression", "control.rules", "control.spaces", "control.tables",
+    "control.world", "draws", "exact",
     "offline.datasets", "offline.evaluation", "offline.sums", "optimization", "plots", "reservoir", "sparse",
     "statistics", "stochasticity", "timescales", "transitions",
 }  # fmt: skip

@@ -12,14 +12,16 @@ from test_sparse import close
 
 from gpsarsa import SarsaAgent, SparseGPSarsa
 from gpsarsa.control import imagination as module
-from gpsarsa.control.dynamics import ENDED, LOST, Dynamics, Regression, _brinks, _chance, _doomed
+from gpsarsa.control.dynamics import Dynamics, Lesson, _brinks, _foreseen
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.imagination import Imagination, Judged, Sight, values_of
 from gpsarsa.control.incumbent import Contender, Incumbent
 from gpsarsa.control.policies import EpsilonGreedy
+from gpsarsa.control.regression import Regression
 from gpsarsa.control.rules import Rule
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.control.tables import Tables
+from gpsarsa.control.world import ENDED, LOST, _chance
 from gpsarsa.kernels import RBF, Delta, Matern52
 
 GAMMA = 0.9
@@ -415,14 +417,19 @@ def test_a_crash_is_told_by_where_it_came_from():
     np.testing.assert_array_equal(other.world.outcomes(X)[2], fate)
 
 
-def test_doomed_rows_lead_to_an_end_by_unusual_steps():
+def test_an_end_is_foreseen_from_unusual_steps():
     states = np.array([[0.0], [1.0], [2.0], [3.0], [7.0], [8.0], [9.0]])
     following = np.array([[1.0], [2.0], [3.0], [4.0], [8.0], [5.0], [1.0]])
     ended = np.array([False, False, False, True, False, False, True])
     unusual = np.array([False, True, True, True, True, True, True])
-    doomed, rewards = _doomed(states, following, ended, np.arange(7.0), unusual)
-    np.testing.assert_array_equal(doomed, [False, True, True, True, False, False, True])
-    np.testing.assert_array_equal(rewards, [0.0, 6.0, 5.0, 3.0, 4.0, 5.0, 6.0])
+    lesson = Lesson(
+        states, states, following, np.arange(7.0), ended, np.ones(1, np.bool_), np.ones(1),
+        np.random.default_rng(0), True, ~unusual,
+    )  # fmt: skip
+    foreseen = _foreseen(lesson)
+    np.testing.assert_array_equal(foreseen.ended, [False, True, True, True, False, False, True])
+    np.testing.assert_array_equal(foreseen.rewards, [0.0, 6.0, 5.0, 3.0, 4.0, 5.0, 6.0])
+    np.testing.assert_array_equal(lesson.rewards, np.arange(7.0))
 
 
 def test_rewards_for_coming_nearer_are_learnt_as_differences():

@@ -34,7 +34,6 @@ from gpsarsa.checkpoint import CheckpointError
 from gpsarsa.control import environments, policies
 from gpsarsa.control.callbacks import as_callback
 from gpsarsa.control.critic import Critic
-from gpsarsa.control.dynamics import World
 from gpsarsa.control.environments import Course, Happening
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.foresight import Foresight, imagination_of
@@ -44,6 +43,7 @@ from gpsarsa.control.incumbent import Incumbent
 from gpsarsa.control.rules import Rule
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.control.tables import Tables
+from gpsarsa.control.world import World
 from gpsarsa.kernels import KernelLike
 from gpsarsa.placement import Novelty, Placement
 from gpsarsa.sparse import SparseGPSarsa

@@ -29,40 +29,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpsarsa import _validation as check
-from gpsarsa._linalg import compiled, product
-from gpsarsa._table import kernel_matrix, kernel_row, numbers_read
 from gpsarsa._validation import Array
-from gpsarsa.basis import pivots
-from gpsarsa.control.critic import clipped
 from gpsarsa.control.experience import Experience
+from gpsarsa.control.regression import FINE, FIT_FROM, LEAST_NOISE, NOISE, Regression, some
 from gpsarsa.control.spaces import Actions, Observations, Scaling
+from gpsarsa.control.world import SURE, TURN, World
 from gpsarsa.kernels import RBF, Delta, Kernel, Matern32, Product, Sum
-from gpsarsa.optimization import Search
-from gpsarsa.sparse import SparseGPSarsa
-from gpsarsa.transitions import Transitions
 
-__all__ = ["ENDED", "LOST", "Dynamics", "Regression", "World"]
+__all__ = ["Dynamics"]
 
-ENOUGH = 1.0  # of the noise variance: pseudo-inputs leave no more unexplained
-PSEUDO_INPUTS, END_PSEUDO_INPUTS, LEARN_WITH = 200, 80, 80  # of each regression; of an evidence
-FIT_FROM, PLACE_FROM, LEARN_FROM = 3_000, 1_000, 400  # rows: of the posterior, of placement, of the evidence
-STEPS, PASSES = 15, 3  # iterations of the evidence; fits, each without the last one's outliers
+END_PSEUDO_INPUTS = 80
 LENGTHSCALE, LEAST_LENGTHSCALE, MOST_LENGTHSCALE = 0.5, 0.05, 10.0  # of a column's visited range
 LEAST_SHARE, MOST_SHARE = 0.01, 0.9999  # between discrete actions
-LEAST_VARIANCE, MOST_VARIANCE, LEAST_NOISE, MOST_NOISE = 0.01, 1e3, 1e-8, 1.0  # outcomes have variance 1
-NOISE = 1e-3
+LEAST_VARIANCE, MOST_VARIANCE, MOST_NOISE = 0.01, 1e3, 1.0  # outcomes have variance 1
 WIDTHS = 3.5  # standard deviations that are a column's width where a flag changes
-OUTLIER, FAR = 10.0, 3.0  # an outlier's distance from the fit: times the usual, and standard deviations
-MOST_OUTLIERS = 0.1  # of the rows
-FINE = 1e-3  # a distance, in standard deviations of the outcome, that does not matter
 MOST_END_NOISE = 1e-4
-SURE = 0.1  # a flag changes by chance, but not where that is so improbable
-TURN = 0.5  # a flag that has just changed counts as so much beyond what it is now
 LEAST_END_VARIANCE, MOST_END_VARIANCE = 1e-4, 10.0
 TOUCHED, MOST_TOUCHED = 3, 0.3  # different inputs, and share of all, that led to a column's extreme: a wall
 FELL = 3  # episodes that ended beyond where any went on: a brink
 NEW, BEYOND = 0.02, 0.1  # so far outside, of a column's range, begins what is new; of its reach, what is lost
-ENDED, LOST = 1, 2  # what became of an imagined episode
 RANGES = "walls", "known", "seen", "brinks", "flags"
 POTENTIAL, NOVEL = 300, 1e-7  # pseudo-inputs of V; they leave none of which less than this is new
 UNEXPLAINED = 0.5  # of the rewards' standard deviation may be left by V while it is used
@@ -70,247 +55,23 @@ FORESEEN = 10  # unusual steps before an end that are part of it
 NEAR = 200  # rows next to the ended ones, and as many others, by which ends are learnt
 
 
-class World(NamedTuple):
-    """All regressions as the compiled loop reads them: those of the observation's columns, of the end, of
-    the reward while the episode goes on, of the last one, and V; where there are flags, again those of the
-    columns and of the reward, for what is unusual. All kernels but the end's and V's share their form."""
+class Lesson(NamedTuple):
+    """What is learnt from, and how."""
 
-    codes: NDArray[np.int64]
-    end_codes: NDArray[np.int64]
-    potential_codes: NDArray[np.int64]
-    values: Array  # a row for each regression
-    Zt: Array
-    sizes: NDArray[np.int64]
-    weights: Array
-    offset: Array
-    scale: Array
-    walls: Array  # two rows: the least and largest value of each column where there is a wall, else ∓∞
-    known: Array  # two rows: observations never left this range by much
-    brinks: Array  # two rows: beyond them every episode ended, else ∓∞
-    flags: Array  # two rows: the only values of a column that has two, the usual one first, else NaN
-    crashes: NDArray[np.bool_]  # one: whether an end depends on where it came from, not on where it led
+    states: Array
+    inputs: Array  # with flags as they are after the step, once these are learnt
+    following: Array  # the next observations
+    rewards: Array
+    ended: NDArray[np.bool_]
+    flag: NDArray[np.bool_]  # which columns are flags
+    width: Array  # of the columns
+    rng: np.random.Generator
+    search: bool  # for hyperparameters
+    usual: NDArray[np.bool_] = np.ones(0, dtype=np.bool_)  # which rows have all flags as they mostly are
 
-    @classmethod
-    def restored(cls, arrays: Mapping[str, Any], split: int, columns: int) -> World:
-        """A world out of a file, for observations of `split` and inputs of `columns` numbers; ValueError
-        where the compiled loop, which trusts it, would read beyond an array."""
-        world = cls(**{name: np.array(arrays[name]) for name in cls._fields})
-        most, numbers = world.Zt.shape[-1], world.values.shape[-1]
-        count = split + 4 if np.isnan(world.flags).all() else 2 * split + 5
-        ranges = dict.fromkeys(("walls", "known", "brinks", "flags"), (2, split))
-        shapes = {
-            "values": (count, numbers), "Zt": (count, columns, most), "sizes": (count,),
-            "weights": (count, most), "offset": (count,), "scale": (count,), "crashes": (1,), **ranges,
-        }  # fmt: skip
-        kinds = {"sizes": np.int64, "crashes": np.bool_}
-        for name, shape in shapes.items():
-            array = getattr(world, name)
-            if array.shape != shape or array.dtype != kinds.get(name, np.float64):
-                raise ValueError(f"the world's {name} is {array.dtype} of shape {array.shape}")
-        if world.sizes.min() < 0 or world.sizes.max() > most:
-            raise ValueError(f"the world's sizes are {world.sizes}; expected at most {most}")
-        forms = world.codes, world.end_codes, world.potential_codes
-        if max(numbers_read(codes, columns) for codes in forms) > numbers:
-            raise ValueError("the world's values are fewer than its codes need")
-        return world
-
-    def outcomes(self, X: Array) -> tuple[Array, Array, NDArray[np.int8]]:
-        """After each input: the next observation (the action's columns are 0), the reward, and whether the
-        episode goes on (0), ends (ENDED), or leaves what is known (LOST)."""
-        ahead, rewards, fate = np.zeros_like(X), np.empty(len(X)), np.empty(len(X), dtype=np.int8)
-        _outcomes(*self, X, ahead, rewards, fate)
-        return ahead, rewards, fate
-
-
-@compiled
-def _predicted(form, values, Zt, n, weights, offset, scale, pair, which, work):
-    """The mean of one regression for one of a pair of inputs."""
-    total = 0.0
-    if n > 0:
-        row = work[0]
-        kernel_row(form, values, Zt, n, pair, which, row, work[1], work[2])
-        for i in range(n):
-            total += weights[i] * row[i]
-    return offset + scale * total
-
-
-@compiled
-def _chance(x, j):
-    """A number from 0 to 1 that is the same for the same input, and any other one for any other."""
-    total = float(j)
-    for c in range(len(x)):
-        total = 12.9898 * np.sin(total + 78.233 * x[c])
-    total *= 43758.5453
-    return total - np.floor(total)
-
-
-@compiled
-def _outcomes(
-    codes, end_codes, potential_codes, values, Zt, sizes, weights, offset, scale, walls, known, brinks, flags,
-    crashes, X, ahead, rewards, fate,
-):  # fmt: skip
-    columns = walls.shape[1]  # of the observation
-    work, pair = np.zeros((3, Zt.shape[2] + 1)), np.zeros((3, X.shape[1]))
-    flagged = ~np.isnan(flags[0])
-    for t in range(X.shape[0]):
-        lost = over = unusual = False
-        for c in range(X.shape[1]):
-            pair[0, c] = pair[2, c] = X[t, c]
-        for j in range(columns):
-            if flagged[j]:
-                total = _predicted(
-                    codes, values[j], Zt[j], sizes[j], weights[j], offset[j], scale[j], pair, 0, work
-                )
-                chance = SURE + (1.0 - 2.0 * SURE) * _chance(pair[0], j)
-                value = flags[int((X[t, j] == flags[1, j]) + total > chance), j]
-                ahead[t, j] = pair[1, j] = value
-                over = over or value < brinks[0, j] or value > brinks[1, j]
-        for j in range(columns):
-            if flagged[j]:
-                pair[0, j] = ahead[t, j] + TURN * (ahead[t, j] - X[t, j])
-                unusual = unusual or pair[0, j] != flags[0, j]
-        for j in range(columns + 3):
-            if j == columns + (1 if fate[t] == ENDED else 2):  # the other reward (fate is known by then)
-                continue
-            if j < columns and flagged[j]:
-                continue
-            form, which = (end_codes, 1) if j == columns and not crashes[0] else (codes, 0)
-            i = j
-            if unusual and (j < columns or j == columns + 1):
-                i = columns + 4 + min(j, columns)
-            total = _predicted(
-                form, values[i], Zt[i], sizes[i], weights[i], offset[i], scale[i], pair, which, work
-            )
-            if j < columns:
-                value = min(max(X[t, j] + total, walls[0, j]), walls[1, j])
-                ahead[t, j] = pair[1, j] = value
-                lost = lost or value < known[0, j] or value > known[1, j]
-                over = over or value < brinks[0, j] or value > brinks[1, j]
-            elif j == columns:
-                limit = SURE + (1.0 - 2.0 * SURE) * _chance(pair[0], j) if crashes[0] else 0.5
-                fate[t] = ENDED if over or total > limit else LOST if lost else 0
-            else:
-                rewards[t] = total
-        v = columns + 3
-        if fate[t] != ENDED and sizes[v] > 0:
-            for sign, which in ((1.0, 2), (-1.0, 1)):
-                rewards[t] += sign * _predicted(
-                    potential_codes, values[v], Zt[v], sizes[v], weights[v], 0.0, scale[v], pair, which, work
-                )
-
-
-class Regression:
-    """y ≈ offset + scale · Σ_j w_j k(z_j, x), the posterior mean of a sparse Gaussian process."""
-
-    def __init__(self, kernel: Kernel, columns: int, noise: float = NOISE) -> None:
-        self.kernel, self.noise = kernel, noise
-        self.offset, self.scale = 0.0, 1.0
-        self.Z, self.weights = np.empty((0, columns)), np.empty(0)
-        self.outliers = 0.0  # their share of the rows
-        self.known = False
-
-    def __call__(self, X: Array) -> Array:
-        return self.offset + self.scale * self._standard(X)
-
-    def _standard(self, X: Array) -> Array:
-        if len(self.weights) == 0:
-            return np.zeros(len(X))
-        rows = np.empty((len(X), len(self.weights)))
-        Zt = np.ascontiguousarray(self.Z.T)
-        kernel_matrix(*self.kernel.table(X.shape[1]), Zt, len(self.weights), np.ascontiguousarray(X), rows)
-        return product(rows, self.weights)
-
-    def learn(
-        self, X: Array, y: Array, bounds: dict[str, Any], rng: np.random.Generator, search: bool = True
-    ) -> None:
-        """From inputs and their outcomes; nothing is done where these are predicted well already. Without
-        `search` the hyperparameters stay, once there are some."""
-        distance = np.abs(y - self(X)) / self.scale
-        if self.known and np.mean(distance > FINE) <= self.outliers + 0.01:
-            return
-        keep = ~_far(distance) if self.known else np.ones(len(y), dtype=np.bool_)
-        search, self.known = search or not self.known, True
-        for _ in range(PASSES):
-            self.offset, self.scale = float(np.mean(y[keep])), float(np.std(y[keep]))
-            if not self.scale > 1e-12 * abs(self.offset):  # constant
-                self.scale, self.Z, self.weights = 1.0, self.Z[:0], self.weights[:0]
-                return
-            standard = (y - self.offset) / self.scale
-            if search:
-                self.search(X[keep], standard[keep], bounds, rng)
-            self.fit(X[keep], standard[keep], rng)
-            again = ~_far(np.abs(standard - self._standard(X)))
-            if (again == keep).all():
-                break
-            keep = again
-        self.outliers = 1.0 - float(np.mean(keep))
-
-    def search(
-        self,
-        X: Array,
-        y: Array,
-        bounds: dict[str, Any],
-        rng: np.random.Generator,
-        ahead: Array | None = None,
-    ) -> None:
-        """Hyperparameters by the evidence of some rows, where there are enough; with `ahead`, outcomes are
-        differences f(x) − f(ahead)."""
-        if len(X) <= sum(np.size(pair[0]) for pair in bounds.values()):
-            return
-        rows = _some(np.arange(len(X)), LEARN_FROM, rng)
-        X, y, ahead = X[rows], y[rows], None if ahead is None else ahead[rows]
-        kernel = clipped(self.kernel, bounds)
-        noise = float(np.clip(self.noise, *bounds["noise_variance"]))
-        model = SparseGPSarsa(kernel, noise, X[pivots(kernel, X, LEARN_WITH, 1e-6)], growth="streaming")
-        search = Search(
-            pseudo_inputs=False, hyperparameters=list(bounds), bounds=bounds, max_iterations=STEPS, quiet=True
-        )
-        found, report = model._search(_regression(X, y, ahead), search)
-        if report.interrupted:
-            raise KeyboardInterrupt
-        self.kernel, self.noise = found.kernel, found.noise_variance
-
-    def fit(
-        self,
-        X: Array,
-        y: Array,
-        rng: np.random.Generator,
-        most: int = PSEUDO_INPUTS,
-        enough: float = 1.0,
-        ahead: Array | None = None,
-    ) -> None:
-        """At most so many pseudo-inputs among the rows, which leave `enough` of the variance unexplained or
-        as much as the noise, and the posterior mean."""
-        rows = _some(np.arange(len(X)), FIT_FROM, rng)
-        places = X[_some(rows, PLACE_FROM, rng)]
-        noise = max(ENOUGH * self.noise, LEAST_NOISE) / float(self.kernel.diag(places[:1])[0])
-        enough = min(noise, enough)
-        Z = places[pivots(self.kernel, places, most, enough)]
-        model = SparseGPSarsa(self.kernel, self.noise, Z[:0], growth="streaming")
-        model.add_pseudo_inputs(Z)
-        model.fit(_regression(X[rows], y[rows], None if ahead is None else ahead[rows]))
-        self.Z, self.weights = model._basis.Z.copy(), model._basis.unwhiten(model._belief.mean)
-
-    def forget(self) -> None:
-        self.Z, self.weights, self.known = self.Z[:0], self.weights[:0], False
-
-    # -- files --------------------------------------------------------------------------------
-
-    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        numbers = [self.noise, self.offset, self.scale, self.outliers]
-        return (
-            {"Z": self.Z, "weights": self.weights},
-            {"kernel": self.kernel.to_config(), "numbers": numbers, "known": self.known},
-        )
-
-    @classmethod
-    def restored(cls, arrays: Mapping[str, Array], content: Mapping[str, Any]) -> Regression:
-        Z = check.rows(arrays["Z"], "Z").copy()
-        self = cls(Kernel.from_config(content["kernel"]), Z.shape[1])
-        self.Z, self.weights = Z, check.vector(arrays["weights"], "weights", len(Z)).copy()
-        self.noise, self.offset, self.scale, self.outliers = (float(x) for x in content["numbers"])
-        self.known = bool(content["known"])
-        return self
+    def about(self, rows: NDArray[np.bool_], outcomes: Array, bounds: dict[str, Any]) -> tuple[Any, ...]:
+        """What a regression learns from some of the rows."""
+        return self.inputs[rows], outcomes[rows], bounds, self.rng, self.search
 
 
 class Dynamics:
@@ -329,9 +90,8 @@ class Dynamics:
 
     def learn(self, experience: Experience, rng: np.random.Generator, search: bool = True) -> None:
         """From all that is stored; without `search` with the hyperparameters there are."""
-        split, ended = self.split, experience.discounts == 0.0
-        X, following, rewards = experience.inputs, experience.following[:, :split], experience.rewards
-        seen = np.concatenate([X[:, :split], following])
+        X, following = experience.inputs, experience.following[:, : self.split]
+        seen = np.concatenate([X[:, : self.split], following])
         ends = np.array([seen.min(axis=0), seen.max(axis=0)])
         width = Scaling.of(seen, *ends).width
         flag = ((seen == ends[0]) | (seen == ends[1])).all(axis=0) & (ends[0] < ends[1])
@@ -340,40 +100,13 @@ class Dynamics:
         self.growth = float(np.max(1.0 - np.ptp(before, axis=0) / np.ptp(self.seen, axis=0)))
         self._shapes(flag, width)
         self.flags = self._flags(flag, ends, X)
-        for j in np.flatnonzero(flag):
-            change = (following[:, j] - X[:, j]) / (self.flags[1, j] - self.flags[0, j])
-            self._learn_flag(self.regressions[j], X, change, width, rng, search)
-        X = np.ascontiguousarray(X)
-        changes, unusual = following - X[:, :split], np.zeros(len(X), dtype=np.bool_)
-        if flag.any():  # what else happens depends on them as they are by then, and on whether they changed
-            X = np.hstack([np.where(flag, following + TURN * changes, X[:, :split]), X[:, split:]])
-            unusual = (X[:, :split] != self.flags[0])[:, flag].any(axis=1)
-        bounds = self._kernel(width)[1]
-        banks = [(~unusual, 0), (unusual, split + 4)] if flag.any() else [(~unusual, 0)]
-        for rows, first in banks:
-            for j in np.flatnonzero(~flag):
-                some = free & rows
-                self.regressions[first + j].learn(X[some], changes[some, j], bounds, rng, search)
-        self.brinks, explained = _brinks(following, ended, unusual[:, None] & ~flag)
-        happened = ended & ~explained
-        self.crashes = bool(happened.any() and np.mean(unusual[happened]) > 0.5)
-        if self.crashes:
-            ended, rewards = _doomed(experience.inputs[:, :split], following, ended, rewards, unusual)
-            self._learn_ends(X, ended & ~explained, width, rng, search)
-        elif happened.any():
-            self._learn_ends(following[~explained], happened[~explained], width, rng, search)
-        elif ended.any():
-            self.regressions[split].forget()
-        if ended.any():
-            self.regressions[split + 2].learn(X[ended], rewards[ended], bounds, rng, search)
-        going, left = [rows & ~ended for rows, _ in banks], 0.0
-        used = self.regressions[split + 3].known
-        if not used:
-            left = self._learn_rewards(X, rewards, going, bounds, rng, search)
-        differences = self._learn_potential(experience, following, width, search, left)
-        if differences is not None or used:
-            rewards = rewards if differences is None else rewards - differences
-            self._learn_rewards(X, rewards, going, bounds, rng, search)
+        lesson = Lesson(
+            X[:, : self.split], X, following, experience.rewards, experience.discounts == 0.0, flag, width,
+            rng, search,
+        )  # fmt: skip
+        lesson = self._learn_columns(lesson, free)
+        lesson = self._learn_ends(lesson)
+        self._learn_rewards(lesson, experience)
         self.known = ends + [[-BEYOND], [BEYOND]] * self._reach(width)
         self._world = None
 
@@ -446,6 +179,34 @@ class Dynamics:
             bounds[f"{i}.variance"] = LEAST_END_VARIANCE, MOST_END_VARIANCE
         return Sum(*terms), bounds
 
+    def _learn_columns(self, lesson: Lesson, free: NDArray[np.bool_]) -> Lesson:
+        """Flags first: what else happens depends on them as they are by then, and on whether they have just
+        changed. The lesson with such inputs."""
+        X, split, flag = lesson.inputs, self.split, lesson.flag
+        for j in np.flatnonzero(flag):
+            change = (lesson.following[:, j] - X[:, j]) / (self.flags[1, j] - self.flags[0, j])
+            self._learn_flag(self.regressions[j], lesson, change)
+        X = np.ascontiguousarray(X)
+        changes = lesson.following - X[:, :split]
+        if flag.any():
+            X = np.hstack([np.where(flag, lesson.following + TURN * changes, X[:, :split]), X[:, split:]])
+        lesson = lesson._replace(inputs=X, usual=(X[:, :split] == self.flags[0])[:, flag].all(axis=1))
+        for first, rows in self._banks(lesson):
+            for j in np.flatnonzero(~flag):
+                self.regressions[first + j].learn(
+                    *lesson.about(free & rows, changes[:, j], self._bounds(lesson))
+                )
+        return lesson
+
+    def _banks(self, lesson: Lesson) -> list[tuple[int, NDArray[np.bool_]]]:
+        """Where the regressions begin of what is usual, and where there are flags, of what is not; the rows
+        of each."""
+        banks = [(0, lesson.usual), (self.split + 4, ~lesson.usual)]
+        return banks if lesson.flag.any() else banks[:1]
+
+    def _bounds(self, lesson: Lesson) -> dict[str, Any]:
+        return self._kernel(lesson.width)[1]
+
     def _potential_kernel(self, width: Array) -> tuple[Kernel, dict[str, Any]]:
         """V of observations: it may have kinks, as a distance has."""
         bounds = {
@@ -455,26 +216,33 @@ class Dynamics:
         }
         return Matern32(LENGTHSCALE * width, 100.0, list(range(self.split))), bounds
 
-    def _learn_rewards(
-        self,
-        X: Array,
-        rewards: Array,
-        banks: list[NDArray[np.bool_]],
-        bounds: dict[str, Any],
-        rng: np.random.Generator,
-        search: bool,
-    ) -> float:
-        """While episodes go on, from the rows of each bank; the standard deviation of what is left."""
+    def _learn_rewards(self, lesson: Lesson, experience: Experience) -> None:
+        """The last ones, and those while episodes go on: as they are, or without what V explains."""
+        split, left = self.split, 0.0
+        if lesson.ended.any():
+            self.regressions[split + 2].learn(
+                *lesson.about(lesson.ended, lesson.rewards, self._bounds(lesson))
+            )
+        used = self.regressions[split + 3].known
+        if not used:
+            left = self._learn_going(lesson, lesson.rewards)
+        differences = self._learn_potential(lesson, experience, left)
+        if differences is not None:
+            self._learn_going(lesson, lesson.rewards - differences)
+        elif used:
+            self._learn_going(lesson, lesson.rewards)
+
+    def _learn_going(self, lesson: Lesson, rewards: Array) -> float:
+        """Rewards while episodes go on; the standard deviation of what is left of them."""
         left = [np.zeros(1)]
-        for rows, at in zip(banks, (self.split + 1, 2 * self.split + 4), strict=False):
-            if rows.any():
-                self.regressions[at].learn(X[rows], rewards[rows], bounds, rng, search)
-                left.append(rewards[rows] - self.regressions[at](X[rows]))
+        for (_, rows), at in zip(self._banks(lesson), (self.split + 1, 2 * self.split + 4), strict=False):
+            going, regression = rows & ~lesson.ended, self.regressions[at]
+            if going.any():
+                regression.learn(*lesson.about(going, rewards, self._bounds(lesson)))
+                left.append(rewards[going] - regression(lesson.inputs[going]))
         return float(np.sqrt(np.mean(np.square(np.concatenate(left)))))
 
-    def _learn_potential(
-        self, experience: Experience, following: Array, width: Array, search: bool, otherwise: float
-    ) -> Array | None:
+    def _learn_potential(self, lesson: Lesson, experience: Experience, otherwise: float) -> Array | None:
         """V(s) − V(s′) for all rows, learnt from some where episodes go on; None where it leaves more of the
         others than what is left `otherwise`, or where it was used before, than half of all."""
         potential = self.regressions[self.split + 3]
@@ -484,11 +252,11 @@ class Dynamics:
         if not deviation > 1e-12 * float(np.abs(rewards).max(initial=0.0)):  # constant
             return potential.forget()
         X, ahead = np.zeros((2, len(experience), self.columns))  # it does not depend on an action
-        X[:, : self.split], ahead[:, : self.split] = experience.inputs[:, : self.split], following
+        X[:, : self.split], ahead[:, : self.split] = experience.inputs[:, : self.split], lesson.following
         one, two, y = X[going], ahead[going], (rewards - float(rewards.mean())) / deviation
         learnt, rng = np.arange(len(y)) % 4 > 0, np.random.default_rng(len(y))  # if unused, nothing changes
-        if search or not potential.known:
-            bounds = self._potential_kernel(width)[1]
+        if lesson.search or not potential.known:
+            bounds = self._potential_kernel(lesson.width)[1]
             potential.search(one[learnt], y[learnt], bounds, rng, two[learnt])
         potential.fit(one[learnt], y[learnt], rng, POTENTIAL, NOVEL, two[learnt])
         potential.scale = deviation
@@ -499,57 +267,58 @@ class Dynamics:
         potential.known = True
         return differences
 
-    def _learn_flag(
-        self, flag: Regression, X: Array, change: Array, width: Array, rng: np.random.Generator, search: bool
-    ) -> None:
+    def _learn_ends(self, lesson: Lesson) -> Lesson:
+        """Brinks, and what no brink explains; the lesson with ends from where they are foreseen."""
+        ended, split = lesson.ended, self.split
+        thrown = ~lesson.usual[:, None] & ~lesson.flag
+        self.brinks, explained = _brinks(lesson.following, ended, thrown)
+        happened = ended & ~explained
+        self.crashes = bool(happened.any() and np.mean(lesson.usual[happened]) < 0.5)
+        if self.crashes != isinstance(self.regressions[split].kernel, Product):
+            kernel = (self._kernel if self.crashes else self._end_kernel)(lesson.width)[0]
+            noise = NOISE if self.crashes else MOST_END_NOISE
+            self.regressions[split] = Regression(kernel, self.columns, noise)
+        end = self.regressions[split]
+        if self.crashes:
+            lesson = _foreseen(lesson)
+            self._learn_flag(end, lesson, (lesson.ended & ~explained).astype(float))
+        elif happened.any():
+            self._learn_event(end, lesson, ~explained)
+        elif ended.any():
+            end.forget()
+        return lesson
+
+    def _learn_flag(self, flag: Regression, lesson: Lesson, change: Array) -> None:
         """From inputs where it changed, those next to them, and some others. Lengthscales are measured by how
         widely the first are spread: what a contact depends on may be a small part of a column's range."""
+        X, width, rng = lesson.inputs, lesson.width, lesson.rng
         changed = np.zeros(len(X), dtype=np.bool_)
         rows = np.flatnonzero(change)
-        changed[_some(rows if len(rows) else np.arange(len(X)), NEAR, rng)] = True
+        changed[some(rows if len(rows) else np.arange(len(X)), NEAR, rng)] = True
         spread = WIDTHS * X[changed, : self.split].std(axis=0)
         spread = np.where(spread > LEAST_LENGTHSCALE * FINE * width, np.minimum(spread, width), width)
         rows = _around(X[:, : self.split] / spread, changed, rng)
         inputs, target = np.ascontiguousarray(X[rows]), change[rows]
         if flag.known and (np.abs(flag(inputs) - target) < 0.5).all():
             return
-        search, flag.known = search or not flag.known, True
+        search, flag.known = lesson.search or not flag.known, True
         if search and np.count_nonzero(target) >= 3:
             flag.search(inputs, target, self._kernel(spread)[1], rng)
-        rows = _around(X[:, : self.split] / spread, changed, rng, FIT_FROM - NEAR)
+        rows = _around(
+            X[:, : self.split] / spread, changed, rng, FIT_FROM - NEAR
+        )  # as many as there mostly are
         flag.fit(np.ascontiguousarray(X[rows]), change[rows], rng, enough=SURE**2)
 
-    def _learn_ends(
-        self, X: Array, ended: NDArray[np.bool_], width: Array, rng: np.random.Generator, search: bool
-    ) -> None:
-        """From inputs where they are crashes, else from the observations that followed."""
-        end = self.regressions[self.split]
-        if self.crashes != isinstance(end.kernel, Product):
-            kernel = (self._kernel if self.crashes else self._end_kernel)(width)[0]
-            end = Regression(kernel, self.columns, NOISE if self.crashes else MOST_END_NOISE)
-            self.regressions[self.split] = end
-        if self.crashes:
-            self._learn_flag(end, X, ended.astype(float), width, rng, search)
-        else:
-            self._learn_event(end, X, ended, width, rng, search)
-
-    def _learn_event(
-        self,
-        event: Regression,
-        states: Array,
-        happened: NDArray[np.bool_],
-        width: Array,
-        rng: np.random.Generator,
-        search: bool,
-    ) -> None:
-        """From the observations where it happened, those next to them, and some others."""
+    def _learn_event(self, event: Regression, lesson: Lesson, among: NDArray[np.bool_]) -> None:
+        """An end, from the observations that led to it, those next to them, and some others."""
+        states, happened, width, rng = lesson.following[among], lesson.ended[among], lesson.width, lesson.rng
         rows = _around(states / width, happened, rng)
         inputs = np.zeros((len(rows), self.columns))  # they do not depend on an action
         inputs[:, : self.split] = states[rows]
         target = happened[rows].astype(float)
         if event.known and ((event(inputs) > 0.5) == (target > 0.5)).all():
             return
-        search, event.known = search or not event.known, True
+        search, event.known = lesson.search or not event.known, True
         if search and np.count_nonzero(happened) >= 3:
             event.search(inputs, target, self._end_kernel(width)[1], rng)
         event.fit(inputs, target, rng, END_PSEUDO_INPUTS)
@@ -624,28 +393,16 @@ def _brinks(
         explained |= over[side, :, column]
 
 
-def _doomed(
-    states: Array,
-    following: Array,
-    ended: NDArray[np.bool_],
-    rewards: Array,
-    unusual: NDArray[np.bool_],
-) -> tuple[NDArray[np.bool_], Array]:
-    """Which rows lead to an end by a few unusual steps, and the rewards that are still to come from there."""
-    doomed, rewards = ended.copy(), rewards.copy()
-    follows = unusual[:-1] & ~ended[:-1] & (following[:-1] == states[1:]).all(axis=1)
+def _foreseen(lesson: Lesson) -> Lesson:
+    """Rows that lead to an end by a few unusual steps end as well, with all rewards still to come."""
+    ended, rewards = lesson.ended.copy(), lesson.rewards.copy()
+    after = (lesson.following[:-1] == lesson.states[1:]).all(axis=1)
+    follows = ~lesson.usual[:-1] & ~ended[:-1] & after
     for _ in range(FORESEEN):
-        rows = np.flatnonzero(follows & doomed[1:] & ~doomed[:-1])
+        rows = np.flatnonzero(follows & ended[1:] & ~ended[:-1])
         rewards[rows] += rewards[rows + 1]
-        doomed[rows] = True
-    return doomed, rewards
-
-
-def _far(distance: Array) -> NDArray[np.bool_]:
-    """Which distances, in standard deviations of the outcome, are outliers; none where they are too many
-    to be."""
-    far = distance > max(OUTLIER * float(np.median(distance)), FAR)
-    return far if np.mean(far) <= MOST_OUTLIERS else np.zeros(len(far), dtype=np.bool_)
+        ended[rows] = True
+    return lesson._replace(ended=ended, rewards=rewards)
 
 
 def _around(
@@ -655,15 +412,5 @@ def _around(
     first, others = np.flatnonzero(decisive), np.flatnonzero(~decisive)
     nearness = np.array([np.square(scaled[first] - row).sum(axis=1).min() for row in scaled[others]])
     near = np.argsort(nearness, kind="stable")[: max(least, 3 * len(first))]
-    rows = np.union1d(near, _some(np.arange(len(others)), NEAR, rng))
+    rows = np.union1d(near, some(np.arange(len(others)), NEAR, rng))
     return np.concatenate([first, others[rows]])
-
-
-def _some(rows: NDArray[np.intp], count: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    return rows if len(rows) <= count else np.sort(rng.choice(rows, count, replace=False))
-
-
-def _regression(X: Array, y: Array, ahead: Array | None = None) -> Transitions:
-    if ahead is None:
-        return Transitions._trusted(X, y, X, np.zeros(len(y)), np.ones(len(y), dtype=np.bool_))
-    return Transitions._trusted(X, y, ahead, np.ones(len(y)), np.ones(len(y), dtype=np.bool_))

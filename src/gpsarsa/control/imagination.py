@@ -30,11 +30,12 @@ from gpsarsa._linalg import product
 from gpsarsa._table import kernel_matrix
 from gpsarsa._validation import Array
 from gpsarsa.basis import pivots
-from gpsarsa.control.dynamics import ENDED, LOST, Dynamics, World
+from gpsarsa.control.dynamics import Dynamics
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.improvement import factors
 from gpsarsa.control.rules import Rule, search
 from gpsarsa.control.spaces import Actions, Observations
+from gpsarsa.control.world import ENDED, LOST, World
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.transitions import Transitions
 

@@ -1,0 +1,162 @@
+"""One number learnt from inputs: a sparse Gaussian process by the evidence, without its outliers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpsarsa import _validation as check
+from gpsarsa._linalg import product
+from gpsarsa._table import kernel_matrix
+from gpsarsa._validation import Array
+from gpsarsa.basis import pivots
+from gpsarsa.control.critic import clipped
+from gpsarsa.kernels import Kernel
+from gpsarsa.optimization import Search
+from gpsarsa.sparse import SparseGPSarsa
+from gpsarsa.transitions import Transitions
+
+__all__ = ["FINE", "FIT_FROM", "LEAST_NOISE", "NOISE", "Regression", "some"]
+
+ENOUGH = 1.0  # of the noise variance: pseudo-inputs leave no more unexplained
+PSEUDO_INPUTS, LEARN_WITH = 200, 80  # at most; of an evidence
+FIT_FROM, PLACE_FROM, LEARN_FROM = 3_000, 1_000, 400  # rows: of the posterior, of placement, of the evidence
+STEPS, PASSES = 15, 3  # iterations of the evidence; fits, each without the last one's outliers
+NOISE, LEAST_NOISE = 1e-3, 1e-8  # variance of the noise at first, and at least; outcomes have variance 1
+OUTLIER, FAR = 10.0, 3.0  # an outlier's distance from the fit: times the usual, and standard deviations
+MOST_OUTLIERS = 0.1  # of the rows
+FINE = 1e-3  # a distance, in standard deviations of the outcome, that does not matter
+
+
+class Regression:
+    """y ≈ offset + scale · Σ_j w_j k(z_j, x), the posterior mean of a sparse Gaussian process."""
+
+    def __init__(self, kernel: Kernel, columns: int, noise: float = NOISE) -> None:
+        self.kernel, self.noise = kernel, noise
+        self.offset, self.scale = 0.0, 1.0
+        self.Z, self.weights = np.empty((0, columns)), np.empty(0)
+        self.outliers = 0.0  # their share of the rows
+        self.known = False
+
+    def __call__(self, X: Array) -> Array:
+        return self.offset + self.scale * self._standard(X)
+
+    def _standard(self, X: Array) -> Array:
+        if len(self.weights) == 0:
+            return np.zeros(len(X))
+        rows = np.empty((len(X), len(self.weights)))
+        Zt = np.ascontiguousarray(self.Z.T)
+        kernel_matrix(*self.kernel.table(X.shape[1]), Zt, len(self.weights), np.ascontiguousarray(X), rows)
+        return product(rows, self.weights)
+
+    def learn(
+        self, X: Array, y: Array, bounds: dict[str, Any], rng: np.random.Generator, search: bool = True
+    ) -> None:
+        """From inputs and their outcomes; nothing is done where these are predicted well already. Without
+        `search` the hyperparameters stay, once there are some."""
+        distance = np.abs(y - self(X)) / self.scale
+        if self.known and np.mean(distance > FINE) <= self.outliers + 0.01:
+            return
+        keep = ~_far(distance) if self.known else np.ones(len(y), dtype=np.bool_)
+        search, self.known = search or not self.known, True
+        for _ in range(PASSES):
+            self.offset, self.scale = float(np.mean(y[keep])), float(np.std(y[keep]))
+            if not self.scale > 1e-12 * abs(self.offset):  # constant
+                self.scale, self.Z, self.weights = 1.0, self.Z[:0], self.weights[:0]
+                return
+            standard = (y - self.offset) / self.scale
+            if search:
+                self.search(X[keep], standard[keep], bounds, rng)
+            self.fit(X[keep], standard[keep], rng)
+            again = ~_far(np.abs(standard - self._standard(X)))
+            if (again == keep).all():
+                break
+            keep = again
+        self.outliers = 1.0 - float(np.mean(keep))
+
+    def search(
+        self,
+        X: Array,
+        y: Array,
+        bounds: dict[str, Any],
+        rng: np.random.Generator,
+        ahead: Array | None = None,
+    ) -> None:
+        """Hyperparameters by the evidence of some rows, where there are enough; with `ahead`, outcomes are
+        differences f(x) − f(ahead)."""
+        if len(X) <= sum(np.size(pair[0]) for pair in bounds.values()):
+            return
+        rows = some(np.arange(len(X)), LEARN_FROM, rng)
+        X, y, ahead = X[rows], y[rows], None if ahead is None else ahead[rows]
+        kernel = clipped(self.kernel, bounds)
+        noise = float(np.clip(self.noise, *bounds["noise_variance"]))
+        model = SparseGPSarsa(kernel, noise, X[pivots(kernel, X, LEARN_WITH, 1e-6)], growth="streaming")
+        search = Search(
+            pseudo_inputs=False, hyperparameters=list(bounds), bounds=bounds, max_iterations=STEPS, quiet=True
+        )
+        found, report = model._search(_regression(X, y, ahead), search)
+        if report.interrupted:
+            raise KeyboardInterrupt
+        self.kernel, self.noise = found.kernel, found.noise_variance
+
+    def fit(
+        self,
+        X: Array,
+        y: Array,
+        rng: np.random.Generator,
+        most: int = PSEUDO_INPUTS,
+        enough: float = 1.0,
+        ahead: Array | None = None,
+    ) -> None:
+        """At most so many pseudo-inputs among the rows, which leave `enough` of the variance unexplained or
+        as much as the noise, and the posterior mean."""
+        rows = some(np.arange(len(X)), FIT_FROM, rng)
+        places = X[some(rows, PLACE_FROM, rng)]
+        noise = max(ENOUGH * self.noise, LEAST_NOISE) / float(self.kernel.diag(places[:1])[0])
+        enough = min(noise, enough)
+        Z = places[pivots(self.kernel, places, most, enough)]
+        model = SparseGPSarsa(self.kernel, self.noise, Z[:0], growth="streaming")
+        model.add_pseudo_inputs(Z)
+        model.fit(_regression(X[rows], y[rows], None if ahead is None else ahead[rows]))
+        self.Z, self.weights = model._basis.Z.copy(), model._basis.unwhiten(model._belief.mean)
+
+    def forget(self) -> None:
+        self.Z, self.weights, self.known = self.Z[:0], self.weights[:0], False
+
+    # -- files --------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        numbers = [self.noise, self.offset, self.scale, self.outliers]
+        return (
+            {"Z": self.Z, "weights": self.weights},
+            {"kernel": self.kernel.to_config(), "numbers": numbers, "known": self.known},
+        )
+
+    @classmethod
+    def restored(cls, arrays: Mapping[str, Array], content: Mapping[str, Any]) -> Regression:
+        Z = check.rows(arrays["Z"], "Z").copy()
+        self = cls(Kernel.from_config(content["kernel"]), Z.shape[1])
+        self.Z, self.weights = Z, check.vector(arrays["weights"], "weights", len(Z)).copy()
+        self.noise, self.offset, self.scale, self.outliers = (float(x) for x in content["numbers"])
+        self.known = bool(content["known"])
+        return self
+
+
+def _far(distance: Array) -> NDArray[np.bool_]:
+    """Which distances, in standard deviations of the outcome, are outliers; none where they are too many
+    to be."""
+    far = distance > max(OUTLIER * float(np.median(distance)), FAR)
+    return far if np.mean(far) <= MOST_OUTLIERS else np.zeros(len(far), dtype=np.bool_)
+
+
+def some(rows: NDArray[np.intp], count: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    return rows if len(rows) <= count else np.sort(rng.choice(rows, count, replace=False))
+
+
+def _regression(X: Array, y: Array, ahead: Array | None = None) -> Transitions:
+    if ahead is None:
+        return Transitions._trusted(X, y, X, np.zeros(len(y)), np.ones(len(y), dtype=np.bool_))
+    return Transitions._trusted(X, y, ahead, np.ones(len(y)), np.ones(len(y), dtype=np.bool_))

@@ -1,0 +1,153 @@
+"""A world that was learnt, in the form in which steps are imagined: fast, and without chance.
+
+All its regressions, walls, brinks and flags are arrays, read by one compiled loop. What happens by chance
+in the environment is decided here by a hash of the input: the same input always has the same outcome, so that
+imagined episodes can be repeated and compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpsarsa._linalg import compiled
+from gpsarsa._table import kernel_row, numbers_read
+from gpsarsa._validation import Array
+
+__all__ = ["ENDED", "LOST", "SURE", "TURN", "World"]
+
+SURE = 0.1  # a flag changes by chance, but not where that is so improbable
+TURN = 0.5  # a flag that has just changed counts as so much beyond what it is now
+ENDED, LOST = 1, 2  # what became of an imagined episode
+
+
+class World(NamedTuple):
+    """All regressions as the compiled loop reads them: those of the observation's columns, of the end, of
+    the reward while the episode goes on, of the last one, and V; where there are flags, again those of the
+    columns and of the reward, for what is unusual. All kernels but the end's and V's share their form."""
+
+    codes: NDArray[np.int64]
+    end_codes: NDArray[np.int64]
+    potential_codes: NDArray[np.int64]
+    values: Array  # a row for each regression
+    Zt: Array
+    sizes: NDArray[np.int64]
+    weights: Array
+    offset: Array
+    scale: Array
+    walls: Array  # two rows: the least and largest value of each column where there is a wall, else ∓∞
+    known: Array  # two rows: observations never left this range by much
+    brinks: Array  # two rows: beyond them every episode ended, else ∓∞
+    flags: Array  # two rows: the only values of a column that has two, the usual one first, else NaN
+    crashes: NDArray[np.bool_]  # one: whether an end depends on where it came from, not on where it led
+
+    @classmethod
+    def restored(cls, arrays: Mapping[str, Any], split: int, columns: int) -> World:
+        """A world out of a file, for observations of `split` and inputs of `columns` numbers; ValueError
+        where the compiled loop, which trusts it, would read beyond an array."""
+        world = cls(**{name: np.array(arrays[name]) for name in cls._fields})
+        most, numbers = world.Zt.shape[-1], world.values.shape[-1]
+        count = split + 4 if np.isnan(world.flags).all() else 2 * split + 5
+        ranges = dict.fromkeys(("walls", "known", "brinks", "flags"), (2, split))
+        shapes = {
+            "values": (count, numbers), "Zt": (count, columns, most), "sizes": (count,),
+            "weights": (count, most), "offset": (count,), "scale": (count,), "crashes": (1,), **ranges,
+        }  # fmt: skip
+        kinds = {"sizes": np.int64, "crashes": np.bool_}
+        for name, shape in shapes.items():
+            array = getattr(world, name)
+            if array.shape != shape or array.dtype != kinds.get(name, np.float64):
+                raise ValueError(f"the world's {name} is {array.dtype} of shape {array.shape}")
+        if world.sizes.min() < 0 or world.sizes.max() > most:
+            raise ValueError(f"the world's sizes are {world.sizes}; expected at most {most}")
+        forms = world.codes, world.end_codes, world.potential_codes
+        if max(numbers_read(codes, columns) for codes in forms) > numbers:
+            raise ValueError("the world's values are fewer than its codes need")
+        return world
+
+    def outcomes(self, X: Array) -> tuple[Array, Array, NDArray[np.int8]]:
+        """After each input: the next observation (the action's columns are 0), the reward, and whether the
+        episode goes on (0), ends (ENDED), or leaves what is known (LOST)."""
+        ahead, rewards, fate = np.zeros_like(X), np.empty(len(X)), np.empty(len(X), dtype=np.int8)
+        _outcomes(*self, X, ahead, rewards, fate)
+        return ahead, rewards, fate
+
+
+@compiled
+def _predicted(form, values, Zt, n, weights, offset, scale, pair, which, work):
+    """The mean of one regression for one of a pair of inputs."""
+    total = 0.0
+    if n > 0:
+        row = work[0]
+        kernel_row(form, values, Zt, n, pair, which, row, work[1], work[2])
+        for i in range(n):
+            total += weights[i] * row[i]
+    return offset + scale * total
+
+
+@compiled
+def _chance(x, j):
+    """A number from 0 to 1 that is the same for the same input, and any other one for any other."""
+    total = float(j)
+    for c in range(len(x)):
+        total = 12.9898 * np.sin(total + 78.233 * x[c])
+    total *= 43758.5453
+    return total - np.floor(total)
+
+
+@compiled
+def _outcomes(
+    codes, end_codes, potential_codes, values, Zt, sizes, weights, offset, scale, walls, known, brinks, flags,
+    crashes, X, ahead, rewards, fate,
+):  # fmt: skip
+    columns = walls.shape[1]  # of the observation
+    work, pair = np.zeros((3, Zt.shape[2] + 1)), np.zeros((3, X.shape[1]))
+    flagged = ~np.isnan(flags[0])
+    for t in range(X.shape[0]):
+        lost = over = unusual = False
+        for c in range(X.shape[1]):
+            pair[0, c] = pair[2, c] = X[t, c]
+        for j in range(columns):
+            if flagged[j]:
+                total = _predicted(
+                    codes, values[j], Zt[j], sizes[j], weights[j], offset[j], scale[j], pair, 0, work
+                )
+                chance = SURE + (1.0 - 2.0 * SURE) * _chance(pair[0], j)
+                value = flags[int((X[t, j] == flags[1, j]) + total > chance), j]
+                ahead[t, j] = pair[1, j] = value
+                over = over or value < brinks[0, j] or value > brinks[1, j]
+        for j in range(columns):
+            if flagged[j]:
+                pair[0, j] = ahead[t, j] + TURN * (ahead[t, j] - X[t, j])
+                unusual = unusual or pair[0, j] != flags[0, j]
+        for j in range(columns + 3):
+            if j == columns + (1 if fate[t] == ENDED else 2):  # the other reward (fate is known by then)
+                continue
+            if j < columns and flagged[j]:
+                continue
+            form, which = (end_codes, 1) if j == columns and not crashes[0] else (codes, 0)
+            i = j
+            if unusual and (j < columns or j == columns + 1):
+                i = columns + 4 + min(j, columns)
+            total = _predicted(
+                form, values[i], Zt[i], sizes[i], weights[i], offset[i], scale[i], pair, which, work
+            )
+            if j < columns:
+                value = min(max(X[t, j] + total, walls[0, j]), walls[1, j])
+                ahead[t, j] = pair[1, j] = value
+                lost = lost or value < known[0, j] or value > known[1, j]
+                over = over or value < brinks[0, j] or value > brinks[1, j]
+            elif j == columns:
+                limit = SURE + (1.0 - 2.0 * SURE) * _chance(pair[0], j) if crashes[0] else 0.5
+                fate[t] = ENDED if over or total > limit else LOST if lost else 0
+            else:
+                rewards[t] = total
+        v = columns + 3
+        if fate[t] != ENDED and sizes[v] > 0:
+            for sign, which in ((1.0, 2), (-1.0, 1)):
+                rewards[t] += sign * _predicted(
+                    potential_codes, values[v], Zt[v], sizes[v], weights[v], 0.0, scale[v], pair, which, work
+                )
