@@ -6,8 +6,8 @@
                                          sure. What else happens depends on the flags as they are after
                                          the step, and on whether they have just changed: where they are
                                          not all as usual, f and g are others, learnt apart
-    r  = V(s) − V(s′) + g(s, a)          while the episode goes on; V = 0 unless it leaves less of rewards
-                                         it was not learnt from than g alone of those that it was
+    r  = V(s) − V(s′) + g(s, a)          while the episode goes on; V = 0 unless it leaves little of rewards
+                                         it was not learnt from, beside what g alone leaves
     r  = g(s, a)                         another one, for the last reward
     the episode ends                     beyond every value of a column at which one ever went on, where
                                          some ended; elsewhere where h(s′) > ½, a regression on 0 (it
@@ -50,6 +50,7 @@ FELL = 3  # episodes that ended beyond where any went on: a brink
 NEW, BEYOND = 0.02, 0.1  # so far outside, of a column's range, begins what is new; of its reach, what is lost
 RANGES = "walls", "known", "seen", "brinks", "flags"
 POTENTIAL, NOVEL = 300, 1e-7  # pseudo-inputs of V; they leave none of which less than this is new
+FAIR = 2.0  # times what is left of rows that were learnt from may be left of others
 UNEXPLAINED = 0.5  # of the rewards' standard deviation may be left by V while it is used
 FORESEEN = 10  # unusual steps before an end that are part of it
 NEAR = 200  # rows next to the ended ones, and as many others, by which ends are learnt
@@ -243,8 +244,8 @@ class Dynamics:
         return float(np.sqrt(np.mean(np.square(np.concatenate(left)))))
 
     def _learn_potential(self, lesson: Lesson, experience: Experience, otherwise: float) -> Array | None:
-        """V(s) − V(s′) for all rows, learnt from some where episodes go on; None where it leaves more of the
-        others than what is left `otherwise`, or where it was used before, than half of all."""
+        """V(s) − V(s′) for all rows, learnt from some where episodes go on; None where it leaves much more of
+        the others than what is left `otherwise`, or where it was used before, than half of all."""
         potential = self.regressions[self.split + 3]
         going = experience.discounts > 0.0
         rewards = experience.rewards[going]
@@ -262,7 +263,7 @@ class Dynamics:
         potential.scale = deviation
         differences: Array = potential(X) - potential(ahead)
         left = float((deviation * y - differences[going])[~learnt].std())
-        if left > (UNEXPLAINED * deviation if potential.known else otherwise):
+        if left > (UNEXPLAINED * deviation if potential.known else FAIR * otherwise):
             return potential.forget()
         potential.known = True
         return differences
