@@ -414,6 +414,10 @@ def test_a_crash_is_told_by_where_it_came_from():
     other = Imagination(*spaces_of(), GAMMA, 60)
     other.restore(*imagination.state())
     assert other.dynamics.crashes
+    arrays, content = imagination.state()
+    content["dynamics"] = content["dynamics"][:-1]
+    with pytest.raises(ValueError, match="8 regressions are kept; expected 9"):
+        Imagination(*spaces_of(), GAMMA, 60).restore(arrays, content)
     np.testing.assert_array_equal(other.world.outcomes(X)[2], fate)
 
 

@@ -51,7 +51,7 @@ NEW, BEYOND = 0.02, 0.1  # so far outside, of a column's range, begins what is n
 RANGES = "walls", "known", "seen", "brinks", "flags"
 POTENTIAL, NOVEL = 300, 1e-7  # pseudo-inputs of V; they leave none of which less than this is new
 FAIR = 2.0  # times what is left of rows that were learnt from may be left of others
-UNEXPLAINED = 0.5  # of the rewards' standard deviation may be left by V while it is used
+EXPLAINED, UNEXPLAINED = 0.05, 0.5  # so little of the rewards' spread is left: no V; or by V: it is dropped
 FORESEEN = 10  # unusual steps before an end that are part of it
 NEAR = 200  # rows next to the ended ones, and as many others, by which ends are learnt
 
@@ -126,7 +126,7 @@ class Dynamics:
         to be one."""
         others = [False] * (self.split + 5)
         flags, were = [*flag, *others], [*~np.isnan(self.flags[0]), *others]
-        count = self.split + 4 if not flag.any() else 2 * self.split + 5
+        count = self._count(flag)
         del self.regressions[count:]
         for j in range(count):
             if j < len(self.regressions) and were[j] == flags[j]:
@@ -136,6 +136,10 @@ class Dynamics:
             self.regressions[j : j + 1] = [
                 Regression(kernel, self.columns, MOST_END_NOISE if j == self.split else NOISE)
             ]
+
+    def _count(self, flag: NDArray[np.bool_]) -> int:
+        """Of the regressions: where there are flags, more for what is unusual."""
+        return 2 * self.split + 5 if flag.any() else self.split + 4
 
     def _flags(self, flag: NDArray[np.bool_], ends: Array, X: Array) -> Array:
         """The values of flags, the usual one first; which that is stays as it was."""
@@ -252,6 +256,8 @@ class Dynamics:
         deviation = float(rewards.std()) if len(rewards) else 0.0
         if not deviation > 1e-12 * float(np.abs(rewards).max(initial=0.0)):  # constant
             return potential.forget()
+        if not potential.known and otherwise < EXPLAINED * deviation:
+            return None
         X, ahead = np.zeros((2, len(experience), self.columns))  # it does not depend on an action
         X[:, : self.split], ahead[:, : self.split] = experience.inputs[:, : self.split], lesson.following
         one, two, y = X[going], ahead[going], (rewards - float(rewards.mean())) / deviation
@@ -305,9 +311,7 @@ class Dynamics:
         search, flag.known = lesson.search or not flag.known, True
         if search and np.count_nonzero(target) >= 3:
             flag.search(inputs, target, self._kernel(spread)[1], rng)
-        rows = _around(
-            X[:, : self.split] / spread, changed, rng, FIT_FROM - NEAR
-        )  # as many as there mostly are
+        rows = _around(X[:, : self.split] / spread, changed, rng, FIT_FROM - NEAR)  # in true shares
         flag.fit(np.ascontiguousarray(X[rows]), change[rows], rng, enough=SURE**2)
 
     def _learn_event(self, event: Regression, lesson: Lesson, among: NDArray[np.bool_]) -> None:
@@ -365,6 +369,9 @@ class Dynamics:
             setattr(self, name, check.rows(arrays[name], name, self.split, finite=False).copy())
             if len(getattr(self, name)) != 2:
                 raise ValueError(f"{name} has {len(arrays[name])} rows; expected 2")
+        count = self._count(~np.isnan(self.flags[0]))
+        if content and len(content) != count:
+            raise ValueError(f"{len(content)} regressions are kept; expected {count}")
         self.crashes = bool(np.all(arrays["crashes"]))
         self.regressions = [
             Regression.restored({name: arrays[f"{i}.{name}"] for name in ("Z", "weights")}, described)

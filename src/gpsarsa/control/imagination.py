@@ -33,7 +33,7 @@ from gpsarsa.basis import pivots
 from gpsarsa.control.dynamics import Dynamics
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.improvement import factors
-from gpsarsa.control.rules import Rule, search
+from gpsarsa.control.rules import LEARNT, Rule, search
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.control.world import ENDED, LOST, World
 from gpsarsa.sparse import SparseGPSarsa
@@ -520,7 +520,7 @@ class Imagination(Episodes):
         self.explorer = self.found = self.hope = None
         for name in RULES:
             if name in content:
-                kept = {key: arrays[f"{name}.{key}"] for key in ("centre", "width", "weights", "spread")}
+                kept = {key: arrays[f"{name}.{key}"] for key in LEARNT}
                 rule = self.rule(np.zeros((1, self.columns))).restored(kept, float(content[name]))
                 setattr(self, name, rule)
         if "explorer" in content:

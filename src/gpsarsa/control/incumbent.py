@@ -3,15 +3,15 @@
 An incumbent is a posterior, frozen, whose policy is the best there is evidence for; or a rule with the
 posterior of its values (`rules`). Where episodes can be imagined, challengers come from there, and one that
 is imagined to be better by enough takes over at once (`Incumbent.imagined`). Elsewhere an episode that
-explores with the newest posterior is that posterior's first showing; where it is no worse than what the
-incumbent does on average, the posterior becomes the challenger. A challenger is tried in episodes of
-training, in turn with an incumbent that has fewer. It takes over after two episodes where it is clearly
-better (one standard error below its mean is above one standard error over the incumbent's mean), after some
-more where the difference of the means is more than its standard error. It is dropped once its mean plus one
-standard error is below the incumbent's mean, or if the trials decide nothing. The incumbent acts every
-`RERUN`-th episode (every `RERUN_IMAGINED`-th where it was imagined, at once where it goes where nobody has
-been), so that a lucky one is found out: whoever imagination alone has replaced comes back where the new one
-turns out to be clearly worse.
+explores with the newest posterior is that posterior's first showing, and one that explores by a rule always
+is the rule's; where it is no worse than what the incumbent does on average, who acted becomes the
+challenger. A challenger is tried in episodes of training, in turn with an incumbent that has fewer. It takes
+over after two episodes where it is clearly better (one standard error below its mean is above one standard
+error over the incumbent's mean), after some more where the difference of the means is more than its standard
+error. It is dropped once its mean plus one standard error is below the incumbent's mean, or if the trials
+decide nothing. The incumbent acts every `RERUN`-th episode (every `RERUN_IMAGINED`-th where it was imagined,
+at once where it goes where nobody has been), so that a lucky one is found out: whoever imagination alone has
+replaced comes back where the new one turns out to be clearly worse.
 Trials and reruns are training episodes like any other: what they see is learnt from.
 """
 

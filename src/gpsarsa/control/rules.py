@@ -18,11 +18,12 @@ import numpy as np
 from gpsarsa import _validation as check
 from gpsarsa._validation import Array
 
-__all__ = ["Rule", "search"]
+__all__ = ["LEARNT", "Rule", "search"]
 
 DRAWN, ELITE, GENERATIONS = 50, 10, 15  # rules of a generation; the best, of which the next is made
 SPREAD, SPREAD_AGAIN = 1.0, 0.5  # of the weights at first: around 0, and around a rule there is
 WIDER = 0.15  # the elite's spread is widened by so much at first, less and less
+LEARNT = "centre", "width", "weights", "spread"
 FAR = 5.0  # widths from the centre: what lies farther counts as that far
 
 
@@ -71,7 +72,7 @@ class Rule(NamedTuple):
     # -- files --------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Array]:
-        return {name: getattr(self, name) for name in ("centre", "width", "weights", "spread")}
+        return {name: getattr(self, name) for name in LEARNT}
 
     def restored(self, arrays: Mapping[str, Any], gamma: float) -> Self:
         """A rule out of a file, for the observations and actions of this one."""
