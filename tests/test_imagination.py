@@ -867,6 +867,13 @@ def test_a_better_one_is_tried_where_imagination_was_wrong():
     assert incumbent.role(0) == "trial"
 
 
+def test_imagination_is_doubted_by_starts_like_the_real_ones():
+    """From the first two the holder was imagined to return 11, and it does; the others are on the way."""
+    incumbent = held(10.0, 12.0, 11.0)
+    incumbent.imagined(judged("new", [15.0, 16.0, 60.0, 60.0]), judged("old", [11.0, 11.0, 55.0, 56.0]))
+    assert incumbent.holder.model == "new"
+
+
 def test_trials_and_the_holders_episodes_take_turns():
     """A challenger cannot be judged by real returns while the holder has none."""
     incumbent = held()

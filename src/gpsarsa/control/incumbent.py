@@ -139,7 +139,7 @@ class Incumbent:
         better = float(gain.mean()) - float(gain.std()) / math.sqrt(len(gain))
         if better <= 0.0:
             return
-        if better > self._doubt(holder.mean):
+        if better > self._doubt(holder.promised):
             if self.holder.returns:
                 self.deposed = self.holder
             self._replace(contender)
