@@ -23,7 +23,6 @@ import numpy as np
 from benchmarks.control import Results, Run, carry_out
 from benchmarks.control_ours import gpsarsa
 from benchmarks.control_tasks import TASKS
-from gpsarsa import SarsaAgent
 from gpsarsa.control import agent, dynamics, imagination
 from gpsarsa.control.foresight import Foresight
 from gpsarsa.control.imagination import Imagination
@@ -40,6 +39,19 @@ SEEDS, STEPS, EPISODES = range(200, 206), 3_000, 5
 def constant(module: Any, name: str, value: Any) -> Callable[[], None]:
     assert hasattr(module, name)
     return lambda: setattr(module, name, value)
+
+
+def only_sight(number: int) -> Callable[[], None]:
+    def take() -> None:
+        prepared = Imagination.__init__
+
+        def prepare(self: Any, *args: Any) -> None:
+            prepared(self, *args)
+            self.sights = (self.sights[number],) * 2
+
+        Imagination.__init__ = prepare
+
+    return take
 
 
 def no_looking_ahead() -> None:
@@ -77,7 +89,7 @@ def no_incumbent() -> None:
     def imagined(self: Incumbent, judged: Any, holder: Any) -> None:
         values = judged.values
         self.imagining = True
-        self.holder = Contender(judged.model, values=values, gamma=values.gamma, world=values.world)
+        self.holder = Contender(judged.model, values=values, world=values.world)
 
     Incumbent.imagined = imagined
 
@@ -99,9 +111,8 @@ PARTS: dict[str, Callable[[], None]] = {
     "everything": lambda: None,
     "no imagination": lambda: setattr(agent, "imagination_of", lambda *given: None),
     "no dreams": constant(imagination, "DREAMS", 0),
-    "no patient dreams": constant(imagination, "ORDER", (0, 1)),
-    "no dreams of ten steps": constant(imagination, "ORDER", (0,)),
-    "only dreams of ten steps": constant(imagination, "ORDER", (1, 2)),
+    "no dreams of ten steps": only_sight(0),
+    "only dreams of ten steps": only_sight(1),
     "no real transitions in dreams": constant(imagination, "REAL", 0),
     "not looking ahead": no_looking_ahead,
     "one step ahead, always": constant(imagination, "LEAVES", 1),
@@ -111,8 +122,6 @@ PARTS: dict[str, Callable[[], None]] = {
     "lost is the worst to the end": lost_is_the_worst,
     "the newest dream acts": no_incumbent,
     "the incumbent in the newest world": newest_world,
-    "nobody comes back": lambda: setattr(Incumbent, "_regret", lambda self, holder: None),
-    "no surprises": lambda: setattr(SarsaAgent, "_notice", lambda self, happening: None),
     "dreams at +40 % of data": constant(agent, "GROWTH", 1.4),
 }
 

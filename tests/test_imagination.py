@@ -885,32 +885,8 @@ def test_trials_and_the_holders_episodes_take_turns():
     assert incumbent.role(2) == "trial"
 
 
-def test_who_was_replaced_in_vain_comes_back():
-    incumbent = held(10.0, 12.0, 11.0)
-    incumbent.imagined(judged("new", [15.0, 16.0, 15.0]), judged("old", [11.0, 11.5, 10.5]))
-    incumbent.finished("incumbent", "new", 2.0, 10, 100)
-    assert incumbent.holder.model == "old"
-    assert list(incumbent.holder.returns) == [10.0, 12.0, 11.0]
-    assert incumbent.deposed is None
-
-
-def test_who_was_replaced_with_reason_does_not():
-    incumbent = held(10.0, 12.0, 11.0)
-    incumbent.imagined(judged("new", [15.0, 16.0, 15.0]), judged("old", [11.0, 11.5, 10.5]))
-    for total in (14.0, 10.0, 15.0, 2.0):
-        incumbent.finished("incumbent", "new", total, 10, 100)
-        assert incumbent.holder.model == "new"
-    assert incumbent.deposed is None  # since the third
-
-
-def test_a_holder_without_returns_does_not_come_back():
-    incumbent = held()
-    incumbent.imagined(judged("new", [15.0, 16.0, 15.0]), judged("old", [11.0, 11.5, 10.5]))
-    assert incumbent.deposed is None
-
-
 def test_a_rule_that_explores_may_become_the_challenger():
-    rule = Rule.blank(np.zeros((2, 2)), np.arange(2.0)[:, None], False, GAMMA)
+    rule = Rule.blank(np.zeros((2, 2)), np.arange(2.0)[:, None], False)
     incumbent = held(10.0, 12.0, 11.0)
     incumbent.finished("explore", "newest", 50.0, 10, 100)
     assert incumbent.challenger is None

@@ -740,7 +740,7 @@ def test_a_restored_incumbent_decides_the_same(episodes):
 
     twin.incumbent.restore(arrays, content, kernel_of, None, None)
     twin.episode, twin.rng.bit_generator.state = game.episode, game.rng.bit_generator.state
-    for name in ("holder", "challenger", "deposed"):
+    for name in ("holder", "challenger"):
         mine, theirs = (getattr(each.incumbent, name) for each in (game, twin))
         assert (mine is None) == (theirs is None)
         if mine is not None:

@@ -167,8 +167,6 @@ class SarsaAgent:
         self._learner: SparseGPSarsa | Timescales | None = None
         self._own_kernel = False
         self._next_structure, self._last_improvement = settings["warmup"], 0
-        self._rewards: list[float] = []  # the least and the largest so far
-        self._ended = self._surprised = False  # whether an episode has; whether something changed what counts
         self._began, self._spent = time.monotonic(), 0.0
 
     def _adopt(self, model: Any) -> None:
@@ -418,7 +416,6 @@ class SarsaAgent:
             self._learner._take(x, happening.reward, ahead, discount, begins)
         elif self._learner is not None:
             self._learner.observe(x, happening.reward, ahead, discount, begins)
-        self._notice(happening)
         self.experience.add(x, happening.reward, following, discount, self.rng)
         if self.imagination is not None:
             self.imagination.seen(happening.row)
@@ -430,15 +427,6 @@ class SarsaAgent:
         lane.observation, lane.row, lane.action, lane.first = (
             happening.observation, happening.row, action, False,
         )  # fmt: skip
-
-    def _notice(self, happening: Happening) -> None:
-        """A first end, or a reward far beyond all others, changes what is worth doing."""
-        reward = happening.reward
-        least, most = self._rewards or (reward, reward)
-        if reward > 2.0 * most - least or (happening.terminated and not self._ended):
-            self._surprised = self.model is not None
-        self._rewards = [min(least, reward), max(most, reward)]
-        self._ended = self._ended or happening.terminated
 
     def _end(self, lane: Lane, happening: Happening) -> dict[str, Any]:
         """Finish an episode: judge who acted, do what is due, and return its line of the log."""
@@ -482,9 +470,9 @@ class SarsaAgent:
         since, wait = seen - self._last_improvement, 1.0 if at_end else GROWTH
         if self.foresight.unbeatable():
             patience, wait = IDLE * patience, IDLE * wait
-        if seen >= self._next_structure * wait or (at_end and self._surprised):
+        if seen >= self._next_structure * wait:
             self._attempt(self._restructure)
-            self._next_structure, self._surprised = int(seen * GROWTH), False
+            self._next_structure = int(seen * GROWTH)
         elif self.foresight.due(since, seen):
             self._attempt(lambda: self.foresight.follow(seen, self.rng))
         elif self._learner is not None and since >= patience * max(EVERY * seen, AT_LEAST):
@@ -568,7 +556,6 @@ class SarsaAgent:
             "failures": self.failures,
             "stochastic": self.improvement.stochastic,
             "schedule": [self._next_structure, self._last_improvement],
-            "noticed": [self._rewards, self._ended, self._surprised],
             "rng": self.rng.bit_generator.state,
         }
         learner = self._learner
@@ -645,8 +632,6 @@ class SarsaAgent:
         self.failures = int(kept["failures"])
         self.improvement.stochastic = bool(kept["stochastic"])
         self._next_structure, self._last_improvement = (int(n) for n in kept["schedule"])
-        rewards, self._ended, self._surprised = kept["noticed"]
-        self._rewards = [float(reward) for reward in rewards]
         self.rng.bit_generator.state = kept["rng"]
         learner = kept.get("learner")
         if learner is not None and "timescales" in learner:

@@ -62,7 +62,7 @@ class Foresight:
         if imagination is None or not imagination.ready:
             return None
         if contender.values is None:
-            values: Any = imagination.values_of(contender.model, contender.gamma)
+            values: Any = imagination.values_of(contender.model)
             contender.values = None if values is None else values._replace(world=contender.world)
         return contender.values
 
@@ -129,7 +129,7 @@ class Foresight:
             old = imagination.judge(values, starts, holder.model)
             known.append(old)
             holder.lost = old.lost
-            if (anew := imagination.values_of(holder.model, holder.gamma)) is not None:
+            if (anew := imagination.values_of(holder.model)) is not None:
                 known.append(imagination.judge(anew, starts, holder.model.copy()))
 
         def tuned(rows: Transitions, gamma: float) -> SparseGPSarsa:
@@ -182,11 +182,11 @@ class Foresight:
         arrays, content["imagination"] = self.imagination.state()
         return arrays, content
 
-    def rule_of(self, arrays: Mapping[str, Array], gamma: float) -> Rule:
+    def rule_of(self, arrays: Mapping[str, Array]) -> Rule:
         """A contender's rule out of a file."""
         if not isinstance(self.imagination, Imagination):
             raise ValueError("a rule is kept, and these observations or actions have none")
-        return self.imagination.rule(np.zeros((1, self.experience.columns))).restored(arrays, gamma)
+        return self.imagination.rule(np.zeros((1, self.experience.columns))).restored(arrays)
 
     def restore(self, arrays: Mapping[str, Array], content: Mapping[str, Any]) -> None:
         self.explored, self.found = (int(n) for n in content["exploring"])

@@ -43,9 +43,8 @@ __all__ = ["Episodes", "Imagination", "Judged", "Values", "values_of"]
 
 STARTS, KEPT = 10, 200  # start states of imagined episodes, and of those seen
 LEAVES = 8  # at most, of the tree of actions by which it looks ahead
-ORDER = 0, 1, 0, 2  # of the three ways to dream
 DREAMS, CURIOUS_DREAMS = 8, 3  # posteriors made from imagined transitions, each time
-NEAR, FAR = 2, 10  # steps of imagined transitions, in every other dream
+NEAR, FAR = 2, 10  # steps of imagined transitions, in turn
 ROWS, REAL = 2_000, 1_500  # transitions that are imagined; real ones that join the far ones
 PLACE_FROM = 1_000  # inputs among which pseudo-inputs are chosen
 GRID, SPREAD, FEW = 11, 32, 7  # continuous actions: on a line, in more dimensions, in imagined transitions
@@ -197,7 +196,7 @@ class Imagination(Episodes):
         self.split, self.columns = observations.columns, observations.columns + actions.columns
         self.wide = self.split > MANY  # too many columns for values of all that can be
         patient = 1.0 - (1.0 - gamma) / PATIENCE
-        self.sights = Sight(NEAR, gamma), Sight(FAR, gamma, REAL), Sight(FAR, patient, REAL)
+        self.sights = Sight(NEAR, gamma), Sight(FAR, gamma, REAL)
         self.curiosity = Sight(FAR, patient)
         self.dynamics = Dynamics(observations, actions)
         self.candidates = self._some(actions, GRID, SPREAD)
@@ -287,7 +286,7 @@ class Imagination(Episodes):
         steps = min(self.steps, SOON) if values.curious else self.steps
         returns, visited, strays = self._play(
             lambda states, alive: self._followed(values, states), starts, steps,
-            values.gamma if values.curious else 1.0,
+            self.curiosity.gamma if values.curious else 1.0,
         )  # fmt: skip
         lost = bool(strays[: self._starts].any())
         return Judged(values, returns, np.concatenate(visited), lost, self._starts, model)
@@ -333,12 +332,9 @@ class Imagination(Episodes):
         chosen = np.arange(len(states)) * len(values.candidates) + best
         return ahead[chosen], rewards[chosen], fate[chosen]
 
-    def values_of(
-        self, model: SparseGPSarsa, gamma: float | None = None, curious: bool = False
-    ) -> Values | None:
+    def values_of(self, model: SparseGPSarsa, curious: bool = False) -> Values | None:
         """None where the kernel is not a product of one over observations and one over actions."""
-        gamma = self.gamma if gamma is None else gamma
-        world = None if curious else self.world
+        gamma, world = (self.curiosity.gamma, None) if curious else (self.gamma, self.world)
         return values_of(model, self.candidates, self.split, gamma, curious, world)
 
     def _rows_ahead(self, values: Values | Rule, X: Array, how: Sight) -> tuple[Array, Array, Array]:
@@ -386,12 +382,12 @@ class Imagination(Episodes):
         for dream in range(CURIOUS_DREAMS if best.values.curious else DREAMS):
             if not doubted and self._enough(best, experience):
                 break
-            how = self.curiosity if best.values.curious else self.sights[ORDER[dream % len(ORDER)]]
+            how = self.curiosity if best.values.curious else self.sights[dream % 2]
             rows = self._dreamt(best if dream % 2 == 0 else last, experience, how, rng)
             if how not in like:
                 like[how] = tune(rows, how.gamma)
             model = self._fitted(like[how].copy(), rows, CURIOUS if best.values.curious else DREAMT, rng)
-            values = self.values_of(model, how.gamma, best.values.curious)
+            values = self.values_of(model, best.values.curious)
             assert values is not None
             last = self.judge(values, starts, model)
             best = last if last.mean > best.mean else best
@@ -417,7 +413,7 @@ class Imagination(Episodes):
         found, how = self.judge(rule, starts), self.sights[1]
         rows = self._dreamt(found, experience, how, rng)
         found.model = self._fitted(tune(rows, how.gamma), rows, DREAMT, rng)
-        values = self.values_of(found.model, how.gamma)
+        values = self.values_of(found.model)
         assert values is not None
         looking = self.judge(values, starts, found.model)
         return max([*ranked, found, looking], key=lambda judged: judged.mean)
@@ -426,7 +422,7 @@ class Imagination(Episodes):
         """A rule by which all is the same, for observations like those of the inputs."""
         actions = self.actions
         candidates = np.array([actions.low, actions.high]) if actions.continuous else self.candidates
-        return Rule.blank(inputs[:, : self.split], candidates, actions.continuous, self.gamma)
+        return Rule.blank(inputs[:, : self.split], candidates, actions.continuous)
 
     @staticmethod
     def _usual(experience: Experience) -> float:
@@ -461,11 +457,7 @@ class Imagination(Episodes):
 
     def explore(self, prior: SparseGPSarsa, experience: Experience, tune: Tuning, rng: Any) -> None:
         """Find how to leave what is known soonest."""
-        values = (
-            self.values_of(prior, self.curiosity.gamma, curious=True)
-            if self.explorer is None
-            else self.explorer
-        )
+        values = self.values_of(prior, curious=True) if self.explorer is None else self.explorer
         self.explorer = None
         if values is not None:
             starts = np.concatenate([self.some_starts(experience, rng), self.recently(experience)])
@@ -511,10 +503,9 @@ class Imagination(Episodes):
         for name in RULES:
             rule = getattr(self, name)
             if rule is not None:
-                content[name] = rule.gamma
                 arrays |= {f"{name}.{key}": array for key, array in rule.state().items()}
         if self.explorer is not None:
-            content["explorer"] = [self.explorer.prior_mean, self.explorer.gamma]
+            content["explorer"] = self.explorer.prior_mean
             arrays |= {f"explorer.{name}": getattr(self.explorer, name) for name in EXPLORER}
         return arrays, content
 
@@ -524,15 +515,18 @@ class Imagination(Episodes):
         self.dynamics.growth, self.outgrown = float(content["growth"]), bool(content["outgrown"])
         self.explorer = self.found = self.hope = None
         for name in RULES:
-            if name in content:
+            if f"{name}.weights" in arrays:
                 kept = {key: arrays[f"{name}.{key}"] for key in LEARNT}
-                rule = self.rule(np.zeros((1, self.columns))).restored(kept, float(content[name]))
+                rule = self.rule(np.zeros((1, self.columns))).restored(kept)
                 setattr(self, name, rule)
         if "explorer" in content:
-            prior_mean, gamma = (float(x) for x in content["explorer"])
             own: dict[str, Any] = {name: np.array(arrays[f"explorer.{name}"]) for name in EXPLORER}
             self.explorer = Values(
-                **own, candidates=self.candidates, prior_mean=prior_mean, gamma=gamma, curious=True
+                **own,
+                candidates=self.candidates,
+                prior_mean=float(content["explorer"]),
+                gamma=self.curiosity.gamma,
+                curious=True,
             )
 
 

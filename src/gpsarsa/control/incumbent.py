@@ -10,8 +10,7 @@ over after two episodes where it is clearly better (one standard error below its
 error over the incumbent's mean), after some more where the difference of the means is more than its standard
 error. It is dropped once its mean plus one standard error is below the incumbent's mean, or if the trials
 decide nothing. The incumbent acts every `RERUN`-th episode (every `RERUN_IMAGINED`-th where it was imagined,
-at once where it goes where nobody has been), so that a lucky one is found out: whoever imagination alone has
-replaced comes back where the new one turns out to be clearly worse.
+at once where it goes where nobody has been), so that a lucky one is found out.
 Trials and reruns are training episodes like any other: what they see is learnt from.
 """
 
@@ -47,7 +46,6 @@ class Contender:
     steps: int = 0  # it took to find out
     values: Any = None  # how it acts where the world is known, see `imagination`
     lost: bool = True  # whether, as far as is imagined, it goes where nobody has been
-    gamma: float | None = None  # the discount of these, where it is not the agent's
     world: Any = None  # in which these look ahead: it stays what it was when the contender was judged
 
     @property
@@ -67,7 +65,6 @@ class Incumbent:
     def __init__(self) -> None:
         self.holder: Contender | None = None
         self.challenger: Contender | None = None
-        self.deposed: Contender | None = None  # the holder before this one, if imagination alone replaced it
         self.recent: deque[float] = deque(maxlen=RECENT)
         self.replaced = 0  # how often another took over
         self.imagining = False  # whether contenders come from imagination, not from exploring episodes
@@ -105,7 +102,6 @@ class Incumbent:
             return
         if role == "incumbent" and self.holder is not None and model is self.holder.model:
             self.holder.returns.append(total)
-            self._regret(self.holder)
         elif role == "trial" and self.challenger is not None and model is self.challenger.model:
             self.challenger.returns.append(total)
             self.challenger.steps += length
@@ -113,7 +109,7 @@ class Incumbent:
         elif role == "explore" and (rule is not None or not self.imagining):
             contender = Contender(model, steps=length)
             if rule is not None:
-                contender.values, contender.gamma, contender.lost = rule, rule.gamma, False
+                contender.values, contender.lost = rule, False
             contender.returns.append(total)
             if self.holder is None:
                 self.holder = contender
@@ -129,9 +125,7 @@ class Incumbent:
         """
         self.imagining = True
         values = judged.values
-        contender = Contender(
-            judged.model, values=values, lost=judged.lost, gamma=values.gamma, world=values.world
-        )
+        contender = Contender(judged.model, values=values, lost=judged.lost, world=values.world)
         if self.holder is None or holder is None:
             self.holder, self.challenger = contender, None
             return
@@ -140,8 +134,6 @@ class Incumbent:
         if better <= 0.0:
             return
         if better > self._doubt(holder.promised):
-            if self.holder.returns:
-                self.deposed = self.holder
             self._replace(contender)
         elif self.challenger is None:
             self.challenger = contender
@@ -149,17 +141,6 @@ class Incumbent:
     def _replace(self, contender: Contender) -> None:
         self.holder, self.challenger = contender, None
         self.replaced += 1
-
-    def _regret(self, holder: Contender) -> None:
-        """Who was replaced comes back where it was clearly better than what replaced it turns out to be."""
-        deposed = self.deposed
-        if deposed is None:
-            return
-        if self.score(deposed) > 2.0 * holder.mean - self.score(holder):
-            self.deposed = None
-            self._replace(deposed)
-        elif len(holder.returns) >= TRIALS:
-            self.deposed = None
 
     def _doubt(self, imagined: float) -> float:
         """By how much more than chance the holder's returns differ from what was imagined."""
@@ -188,7 +169,6 @@ class Incumbent:
             return
         clearly = n >= 2 and self.score(challenger) > 2.0 * holder.mean - self.score(holder)
         if clearly or (n >= TRIALS and challenger.mean - holder.mean > self.chance(challenger, holder)):
-            self.deposed = None
             self._replace(challenger)
         elif 2.0 * challenger.mean - self.score(challenger) < holder.mean or self._too_long(
             challenger, so_far
@@ -209,7 +189,7 @@ class Incumbent:
 
     def spread(self) -> float:
         """The standard deviation of a policy's returns, pooled over the contenders."""
-        known = [c for c in (self.holder, self.challenger, self.deposed) if c is not None]
+        known = [c for c in (self.holder, self.challenger) if c is not None]
         freedom = sum(max(len(c.returns) - 1, 0) for c in known)
         prior = float(np.var(self.recent)) if self.recent else 0.0
         return math.sqrt((sum(c.squares for c in known) + prior) / (freedom + 1))
@@ -219,7 +199,7 @@ class Incumbent:
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays: dict[str, Any] = {}
         content: dict[str, Any] = {"recent": list(self.recent), "replaced": self.replaced}
-        for name in ("holder", "challenger", "deposed"):
+        for name in ("holder", "challenger"):
             contender = getattr(self, name)
             if contender is not None:
                 own, model = contender.model._state()
@@ -229,7 +209,6 @@ class Incumbent:
                     "kernel": contender.model._described_kernel(),
                     "returns": list(contender.returns),
                     "steps": contender.steps,
-                    "gamma": contender.gamma,
                     "lost": contender.lost,
                 }
                 if isinstance(contender.values, Rule):
@@ -250,10 +229,10 @@ class Incumbent:
         rule_of: Any,
     ) -> None:
         """`kernel_of` turns a saved description of a kernel into the kernel, `world_of` the arrays of a world
-        into the world, `rule_of` those of a rule and a discount into the rule."""
+        into the world, `rule_of` those of a rule into the rule."""
         self.recent = deque(content["recent"], maxlen=RECENT)
         self.replaced, self.imagining = int(content["replaced"]), bool(content["imagining"])
-        for name in ("holder", "challenger", "deposed"):
+        for name in ("holder", "challenger"):
             contender = None
             if name in content:
                 kept, own = content[name], _below(arrays, name)
@@ -263,9 +242,8 @@ class Incumbent:
                     model,
                     deque(kept["returns"], maxlen=WINDOW),
                     int(kept["steps"]),
-                    values=rule_of(rule, kept["gamma"]) if rule else None,
+                    values=rule_of(rule) if rule else None,
                     lost=bool(kept["lost"]),
-                    gamma=kept["gamma"],
                     world=world_of(world) if world else None,
                 )
             setattr(self, name, contender)

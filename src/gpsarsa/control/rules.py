@@ -36,18 +36,17 @@ class Rule(NamedTuple):
     spread: Array  # of the weights, among rules that are about as good
     candidates: Array  # rows; of continuous actions the smallest and the largest
     continuous: bool
-    gamma: float
     curious: bool = False
     world: None = None  # it does not look ahead
 
     @classmethod
-    def blank(cls, states: Array, candidates: Array, continuous: bool, gamma: float) -> Self:
+    def blank(cls, states: Array, candidates: Array, continuous: bool) -> Self:
         """All weights 0, for observations like these."""
         width = states.std(axis=0)
         shape = candidates.shape[1] if continuous else len(candidates), states.shape[1] + 1
         return cls(
             np.median(states, axis=0), np.where(width > 0.0, width, 1.0), np.zeros(shape),
-            np.full(shape, SPREAD), candidates, continuous, gamma,
+            np.full(shape, SPREAD), candidates, continuous,
         )  # fmt: skip
 
     def drawn(self, rng: np.random.Generator) -> Self:
@@ -74,7 +73,7 @@ class Rule(NamedTuple):
     def state(self) -> dict[str, Array]:
         return {name: getattr(self, name) for name in LEARNT}
 
-    def restored(self, arrays: Mapping[str, Any], gamma: float) -> Self:
+    def restored(self, arrays: Mapping[str, Any]) -> Self:
         """A rule out of a file, for the observations and actions of this one."""
         centre, width = (check.vector(arrays[name], name, len(self.centre)) for name in ("centre", "width"))
         weights, spread = (check.rows(arrays[name], name, len(centre) + 1) for name in ("weights", "spread"))
@@ -83,7 +82,7 @@ class Rule(NamedTuple):
         if not width.min() > 0.0:
             raise ValueError(f"width holds {width.min()}; expected numbers above 0")
         arrays = {"centre": centre, "width": width, "weights": weights, "spread": spread}
-        return self._replace(gamma=gamma, **{name: array.copy() for name, array in arrays.items()})
+        return self._replace(**{name: array.copy() for name, array in arrays.items()})
 
 
 def search(start: Rule, returns: Callable[[Array], Array], rng: np.random.Generator) -> Rule:

@@ -115,8 +115,8 @@ class Tables(Episodes):
         self.outgrown = False
         self.earned(experience)
 
-    def values_of(self, model: SparseGPSarsa, gamma: float | None = None) -> Values | None:
-        return factorised(model, self.candidates, self.split, self.gamma if gamma is None else gamma)
+    def values_of(self, model: SparseGPSarsa) -> Values | None:
+        return factorised(model, self.candidates, self.split, self.gamma)
 
     def plan(self, values: Any, row: Array) -> Array:
         """The best action row."""
@@ -164,7 +164,7 @@ class Tables(Episodes):
             rows = self._planned(gamma)
             model = tune(rows, gamma)
             model.add_pseudo_inputs(rows.inputs[pivots(model.kernel, rows.inputs, self.budget, NOVEL)])
-            values = self.values_of(model.fit(rows), gamma)
+            values = self.values_of(model.fit(rows))
             assert values is not None
             judged = self.judge(values, starts, model)
             best = judged if judged.mean > best.mean else best
