@@ -874,6 +874,15 @@ def test_imagination_is_doubted_by_starts_like_the_real_ones():
     assert incumbent.holder.model == "new"
 
 
+@pytest.mark.parametrize(("promise", "who"), [(10.9, "old"), (11.1, "new")])
+def test_who_promises_less_than_the_holder_has_shown_is_tried(promise, who):
+    """Imagination, by chance, thinks too little of the holder: the gain is no evidence."""
+    incumbent = held(1.0, 21.0)
+    incumbent.imagined(judged("new", [promise] * 4), judged("old", [5.0] * 4))
+    assert incumbent.holder.model == who
+    assert (incumbent.challenger is None) == (who == "new")
+
+
 def test_trials_and_the_holders_episodes_take_turns():
     """A challenger cannot be judged by real returns while the holder has none."""
     incumbent = held()

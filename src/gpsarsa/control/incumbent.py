@@ -120,8 +120,9 @@ class Incumbent:
     def imagined(self, judged: Any, holder: Any) -> None:
         """A posterior as it was judged in imagination, and the holder from the same starts.
 
-        It takes over where it is better by more than chance, and by more than imagination was wrong about
-        the holder; where it is better, but not by so much, it is tried.
+        It takes over where it is better by more than chance, by more than imagination was wrong about the
+        holder, and promises more than the holder has shown; where it is better, but not by so much, it is
+        tried.
         """
         self.imagining = True
         values = judged.values
@@ -133,7 +134,8 @@ class Incumbent:
         better = float(gain.mean()) - float(gain.std()) / math.sqrt(len(gain))
         if better <= 0.0:
             return
-        if better > self._doubt(holder.promised):
+        shown = self.holder.mean if self.holder.returns else -math.inf
+        if better > self._doubt(holder.promised) and judged.promised > shown:
             self._replace(contender)
         elif self.challenger is None:
             self.challenger = contender
