@@ -6,8 +6,9 @@
                                          sure. What else happens depends on the flags as they are after
                                          the step, and on whether they have just changed: where they are
                                          not all as usual, f and g are others, learnt apart
-    r  = V(s) − V(s′) + g(s, a)          while the episode goes on; V = 0 unless it leaves little of rewards
-                                         it was not learnt from, beside what g alone leaves
+    r  = g(s, a)                         while the episode goes on, or where this leaves little of rewards it
+    r  = V(s) − V(s′) + c(a)             was not learnt from, beside what g leaves: it cannot be earned again
+                                         and again by an error, as V returns to what it was
     r  = g(s, a)                         another one, for the last reward
     the episode ends                     beyond every value of a column at which one ever went on, where
                                          some ended; elsewhere where h(s′) > ½, a regression on 0 (it
@@ -31,7 +32,7 @@ from numpy.typing import NDArray
 from gpsarsa import _validation as check
 from gpsarsa._validation import Array
 from gpsarsa.control.experience import Experience
-from gpsarsa.control.regression import FINE, FIT_FROM, LEAST_NOISE, NOISE, Regression, some
+from gpsarsa.control.regression import FINE, FIT_FROM, LEAST_NOISE, NOISE, Regression, far, some
 from gpsarsa.control.spaces import Actions, Observations, Scaling
 from gpsarsa.control.world import SURE, TURN, World
 from gpsarsa.kernels import RBF, Delta, Kernel, Matern32, Product, Sum
@@ -50,6 +51,7 @@ FELL = 3  # episodes that ended beyond where any went on: a brink
 NEW, BEYOND = 0.02, 0.1  # so far outside, of a column's range, begins what is new; of its reach, what is lost
 RANGES = "walls", "known", "seen", "brinks", "flags"
 POTENTIAL, NOVEL = 300, 1e-7  # pseudo-inputs of V; they leave none of which less than this is new
+FIT_POTENTIAL, LEAST_POTENTIAL_NOISE = 8_000, 1e-3  # rows of V; noise is no less than this
 FAIR = 2.0  # times what is left of rows that were learnt from may be left of others
 EXPLAINED, UNEXPLAINED = 0.05, 0.5  # so little of the rewards' spread is left: no V; or by V: it is dropped
 FORESEEN = 10  # unusual steps before an end that are part of it
@@ -217,7 +219,7 @@ class Dynamics:
         bounds = {
             "lengthscales": (LEAST_LENGTHSCALE * width, MOST_LENGTHSCALE * width),
             "variance": (1.0, MOST_VARIANCE**2),
-            "noise_variance": (LEAST_NOISE, MOST_NOISE),
+            "noise_variance": (LEAST_POTENTIAL_NOISE, MOST_NOISE),
         }
         return Matern32(LENGTHSCALE * width, 100.0, list(range(self.split))), bounds
 
@@ -231,9 +233,9 @@ class Dynamics:
         used = self.regressions[split + 3].known
         if not used:
             left = self._learn_going(lesson, lesson.rewards)
-        differences = self._learn_potential(lesson, experience, left)
-        if differences is not None:
-            self._learn_going(lesson, lesson.rewards - differences)
+        costs = self._learn_potential(lesson, experience, left)
+        if costs is not None:
+            self._learn_going(lesson, costs)
         elif used:
             self._learn_going(lesson, lesson.rewards)
 
@@ -248,8 +250,8 @@ class Dynamics:
         return float(np.sqrt(np.mean(np.square(np.concatenate(left)))))
 
     def _learn_potential(self, lesson: Lesson, experience: Experience, otherwise: float) -> Array | None:
-        """V(s) − V(s′) for all rows, learnt from some where episodes go on; None where it leaves much more of
-        the others than what is left `otherwise`, or where it was used before, than half of all."""
+        """V, learnt from some rows where episodes go on, and c(a) of all rows; None where they leave much
+        more of the others than what is left `otherwise`, or where V was used before, than half of all."""
         potential = self.regressions[self.split + 3]
         going = experience.discounts > 0.0
         rewards = experience.rewards[going]
@@ -260,19 +262,42 @@ class Dynamics:
             return None
         X, ahead = np.zeros((2, len(experience), self.columns))  # it does not depend on an action
         X[:, : self.split], ahead[:, : self.split] = experience.inputs[:, : self.split], lesson.following
-        one, two, y = X[going], ahead[going], (rewards - float(rewards.mean())) / deviation
-        learnt, rng = np.arange(len(y)) % 4 > 0, np.random.default_rng(len(y))  # if unused, nothing changes
-        if lesson.search or not potential.known:
-            bounds = self._potential_kernel(lesson.width)[1]
-            potential.search(one[learnt], y[learnt], bounds, rng, two[learnt])
-        potential.fit(one[learnt], y[learnt], rng, POTENTIAL, NOVEL, two[learnt])
+        one, two, y = X[going], ahead[going], rewards / deviation
+        learnt, seed = np.arange(len(y)) % 4 > 0, len(y)  # own seeds: if V is not used, nothing changes
+        features = self._features(experience.inputs[:, self.split :])
+        F, usual = features[going], lesson.usual[going] & learnt
+        c = np.linalg.lstsq(F[learnt], y[learnt], rcond=None)[0]
+
+        def left_of(outcome: Array) -> Array:
+            """By V, in units of the deviation."""
+            potential.scale, rng = 1.0, np.random.default_rng(seed)
+            potential.fit(one[learnt], outcome[learnt], rng, POTENTIAL, NOVEL, two[learnt], FIT_POTENTIAL)
+            return outcome - (potential(one) - potential(two))
+
+        for again in range(2):
+            if lesson.search or not potential.known:
+                bounds, rng = self._potential_kernel(lesson.width)[1], np.random.default_rng([seed, again])
+                potential.search(one[learnt], (y - F @ c)[learnt], bounds, rng, two[learnt])
+            rest, of_features = left_of(y), np.array([left_of(column) for column in F.T]).T
+            rows = usual & ~far(np.abs(rest - of_features @ c))
+            c = np.linalg.lstsq(of_features[rows], rest[rows], rcond=1e-6)[0]
+        left = float(left_of(y - F @ c)[~learnt].std()) * deviation
         potential.scale = deviation
-        differences: Array = potential(X) - potential(ahead)
-        left = float((deviation * y - differences[going])[~learnt].std())
         if left > (UNEXPLAINED * deviation if potential.known else FAIR * otherwise):
             return potential.forget()
         potential.known = True
-        return differences
+        costs: Array = deviation * (features @ c)
+        return costs
+
+    def _features(self, actions: Array) -> Array:
+        """In which what an action costs is linear: one for each value of a column, or its first powers."""
+        if self.actions.continuous:
+            low, high = self.actions.low, self.actions.high
+            z = (2.0 * actions - low - high) / np.where(high > low, high - low, 1.0)
+            return np.hstack([np.ones((len(z), 1)), z, z * z])
+        assert self.actions.candidates is not None
+        values = (np.unique(column) for column in self.actions.candidates.T)
+        return np.hstack([actions[:, [j]] == own for j, own in enumerate(values)]).astype(float)
 
     def _learn_ends(self, lesson: Lesson) -> Lesson:
         """Brinks, and what no brink explains; the lesson with ends from where they are foreseen."""

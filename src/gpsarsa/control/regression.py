@@ -19,7 +19,7 @@ from gpsarsa.optimization import Search
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.transitions import Transitions
 
-__all__ = ["FINE", "FIT_FROM", "LEAST_NOISE", "NOISE", "Regression", "some"]
+__all__ = ["FINE", "FIT_FROM", "LEAST_NOISE", "NOISE", "Regression", "far", "some"]
 
 ENOUGH = 1.0  # of the noise variance: pseudo-inputs leave no more unexplained
 PSEUDO_INPUTS, LEARN_WITH = 200, 80  # at most; of an evidence
@@ -60,7 +60,7 @@ class Regression:
         distance = np.abs(y - self(X)) / self.scale
         if self.known and np.mean(distance > FINE) <= self.outliers + 0.01:
             return
-        keep = ~_far(distance) if self.known else np.ones(len(y), dtype=np.bool_)
+        keep = ~far(distance) if self.known else np.ones(len(y), dtype=np.bool_)
         search, self.known = search or not self.known, True
         for _ in range(PASSES):
             self.offset, self.scale = float(np.mean(y[keep])), float(np.std(y[keep]))
@@ -71,7 +71,7 @@ class Regression:
             if search:
                 self.search(X[keep], standard[keep], bounds, rng)
             self.fit(X[keep], standard[keep], rng)
-            again = ~_far(np.abs(standard - self._standard(X)))
+            again = ~far(np.abs(standard - self._standard(X)))
             if (again == keep).all():
                 break
             keep = again
@@ -110,10 +110,11 @@ class Regression:
         most: int = PSEUDO_INPUTS,
         enough: float = 1.0,
         ahead: Array | None = None,
+        among: int = FIT_FROM,
     ) -> None:
-        """At most so many pseudo-inputs among the rows, which leave `enough` of the variance unexplained or
+        """At most so many pseudo-inputs `among` the rows, which leave `enough` of the variance unexplained or
         as much as the noise, and the posterior mean."""
-        rows = some(np.arange(len(X)), FIT_FROM, rng)
+        rows = some(np.arange(len(X)), among, rng)
         places = X[some(rows, PLACE_FROM, rng)]
         noise = max(ENOUGH * self.noise, LEAST_NOISE) / float(self.kernel.diag(places[:1])[0])
         enough = min(noise, enough)
@@ -145,7 +146,7 @@ class Regression:
         return self
 
 
-def _far(distance: Array) -> NDArray[np.bool_]:
+def far(distance: Array) -> NDArray[np.bool_]:
     """Which distances, in standard deviations of the outcome, are outliers; none where they are too many
     to be."""
     far = distance > max(OUTLIER * float(np.median(distance)), FAR)
