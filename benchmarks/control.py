@@ -30,7 +30,7 @@ from benchmarks.control_tasks import PLAIN, TASKS, UNTUNED
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).with_name("control.jsonl")
 SEEDS = range(4_000, 4_010)
-PEER_SEEDS = 5
+PEER_SEEDS = range(3_000, 3_005)
 OURS = ("gpsarsa", "tiles")  # run in this environment, the others in the peers'
 SAC_STEPS = dict.fromkeys(("Pendulum-v1", "InvertedPendulum-v5", "Reacher-v5"), 20_000)
 SHORT = ("CartPole-v1", "MountainCar-v0", "Acrobot-v1")
@@ -92,8 +92,8 @@ def plan(contenders: Iterable[str], tasks: Iterable[str], seeds: int | None, sho
     ours = [name for name in contenders if name == "gpsarsa"]
     peers = [name for name in contenders if name != "gpsarsa"]
     runs = []
-    for group, most in ((ours, len(SEEDS)), (peers, PEER_SEEDS)):
-        for seed in SEEDS[: most if seeds is None else min(most, seeds)]:
+    for group, own in ((ours, SEEDS), (peers, PEER_SEEDS)):
+        for seed in own[:seeds]:
             for contender in group:
                 for name in wanted:
                     if name in ENTRIES[contender]:
