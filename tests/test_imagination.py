@@ -461,28 +461,23 @@ def test_rewards_for_coming_nearer_are_learnt_as_differences():
 
 @pytest.mark.parametrize("continuous", [False, True])
 def test_what_an_action_costs_is_told_apart_from_the_potential(continuous):
-    """Though one that mostly goes with where it is: hovering must not seem to earn what it costs."""
+    """Though one is mostly taken low down, and whatever falls passes there: its cost looks like a height."""
     rng = np.random.default_rng(2)
     observations, discrete = spaces_of()
     actions = Actions(spaces.Box(0.0, 2.0, (1,), np.float64)) if continuous else discrete
-    experience, s = Experience(2, 1, 10_000), np.zeros(2)
-
-    def worth(s):
-        return -3.0 * np.abs(s[0]) - np.abs(s[1] - 0.2)
-
-    for _ in range(3_000):
+    experience, s = Experience(2, 1, 10_000), np.array([1.0, 0.0])
+    for _ in range(2_000):
         a = rng.uniform(0.0, 2.0) if continuous else float(rng.integers(3))
-        a = a if rng.random() < 0.4 else 2.0 * (s[0] > 0.0)
-        ahead = np.clip(s + 0.1 * rng.normal(size=2), -1.0, 1.0)
-        experience.add(
-            np.append(s, a), worth(ahead) - worth(s) - 0.1 * a**2, np.append(ahead, 0.0), GAMMA, rng
-        )
-        s = ahead
+        a = a if rng.random() < 0.2 else 2.0 * (s[0] < 0.0)
+        ahead = np.clip(s + [-0.05 + 0.02 * rng.normal(), 0.1 * rng.normal()], -1.0, 1.0)
+        nearer = 2.0 * (np.abs(s[1]) - np.abs(ahead[1]))
+        experience.add(np.append(s, a), nearer - 0.1 * a**2, np.append(ahead, 0.0), GAMMA, rng)
+        s = ahead if ahead[0] > -1.0 else np.array([1.0, rng.uniform(-0.5, 0.5)])
     dynamics = Dynamics(observations, actions)
     dynamics.learn(experience, rng)
     assert dynamics.regressions[5].known
     X = np.column_stack([rng.uniform(-0.9, 0.9, (60, 2)), np.repeat([0.0, 1.0, 2.0], 20)])
-    np.testing.assert_allclose(dynamics.regressions[3](X), -0.1 * X[:, 2] ** 2, atol=0.03)
+    np.testing.assert_allclose(dynamics.regressions[3](X), -0.1 * X[:, 2] ** 2, atol=0.05)
 
 
 def test_what_goes_on_beyond_the_steps_that_are_played_earns_as_it_did():
