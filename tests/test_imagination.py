@@ -469,7 +469,7 @@ def test_what_an_action_costs_is_told_apart_from_the_potential(continuous):
     for _ in range(2_000):
         a = rng.uniform(0.0, 2.0) if continuous else float(rng.integers(3))
         a = a if rng.random() < 0.2 else 2.0 * (s[0] < 0.0)
-        ahead = np.clip(s + [-0.05 + 0.02 * rng.normal(), 0.1 * rng.normal()], -1.0, 1.0)
+        ahead = np.clip(s + rng.normal([-0.05, 0.0], [0.02, 0.1]), -1.0, 1.0)
         nearer = 2.0 * (np.abs(s[1]) - np.abs(ahead[1]))
         experience.add(np.append(s, a), nearer - 0.1 * a**2, np.append(ahead, 0.0), GAMMA, rng)
         s = ahead if ahead[0] > -1.0 else np.array([1.0, rng.uniform(-0.5, 0.5)])
