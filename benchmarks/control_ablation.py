@@ -143,8 +143,9 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
     heads = (f"{name} ({TASKS[name].threshold:g})".replace("(-", "(−") for name in NAMES)
     lines = ["| | " + " | ".join(heads) + " |"]
     lines.append("|---" * (len(NAMES) + 1) + "|")
-    for part in PARTS:
-        cells = [part]
+    removed = dict.fromkeys(part for part, _ in found if part not in PARTS)
+    for part in (*PARTS, *removed):
+        cells = [f"{part} (part since removed)" if part in removed else part]
         for name in NAMES:
             curves = found.get((part, name), [])
             passes = [[value >= TASKS[name].threshold for _, value in curve] for curve in curves]
