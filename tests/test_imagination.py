@@ -480,6 +480,25 @@ def test_what_an_action_costs_is_told_apart_from_the_potential(continuous):
     np.testing.assert_allclose(dynamics.regressions[3](X), -0.1 * X[:, 2] ** 2, atol=0.05)
 
 
+@pytest.mark.parametrize(
+    ("space", "count"),
+    [
+        (spaces.Discrete(4), 4),
+        (spaces.MultiDiscrete([3, 4]), 7),
+        (spaces.MultiDiscrete([50, 50, 50]), 1),
+        (spaces.Box(-1.0, 1.0, (2,)), 5),
+        (spaces.Box(-1.0, 1.0, (17,)), 1),
+    ],
+    ids=str,
+)
+def test_costs_are_learnt_by_few_features_of_the_action(space, count):
+    actions = Actions(space)
+    dynamics = Dynamics(spaces_of()[0], actions)
+    features = dynamics._features(actions.random(300, np.random.default_rng(0)))
+    assert features.shape == (300, count)
+    assert np.ptp(np.linalg.lstsq(features, np.ones(300), rcond=None)[0] @ features.T) < 1e-9  # a constant
+
+
 def test_what_goes_on_beyond_the_steps_that_are_played_earns_as_it_did():
     imagination = Imagination(*spaces_of(), GAMMA, 60)
 

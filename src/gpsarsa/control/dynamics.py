@@ -51,6 +51,7 @@ FELL = 3  # episodes that ended beyond where any went on: a brink
 NEW, BEYOND = 0.02, 0.1  # so far outside, of a column's range, begins what is new; of its reach, what is lost
 RANGES = "walls", "known", "seen", "brinks", "flags"
 POTENTIAL, NOVEL = 300, 1e-7  # pseudo-inputs of V; they leave none of which less than this is new
+MOST_FEATURES = 20  # of actions, by which their costs are learnt
 FIT_POTENTIAL, LEAST_POTENTIAL_NOISE = 8_000, 1e-3  # rows of V; noise is no less than this
 FAIR = 2.0  # times what is left of rows that were learnt from may be left of others
 EXPLAINED, UNEXPLAINED = 0.05, 0.5  # so little of the rewards' spread is left: no V; or by V: it is dropped
@@ -290,14 +291,16 @@ class Dynamics:
         return costs
 
     def _features(self, actions: Array) -> Array:
-        """In which what an action costs is linear: one for each value of a column, or its first powers."""
+        """In which what an action costs is linear: one for each value of a column, or its first powers; where
+        these are too many, all actions cost the same."""
+        one = np.ones((len(actions), 1))
         if self.actions.continuous:
             low, high = self.actions.low, self.actions.high
             z = (2.0 * actions - low - high) / np.where(high > low, high - low, 1.0)
-            return np.hstack([np.ones((len(z), 1)), z, z * z])
-        assert self.actions.candidates is not None
-        values = (np.unique(column) for column in self.actions.candidates.T)
-        return np.hstack([actions[:, [j]] == own for j, own in enumerate(values)]).astype(float)
+            features = np.hstack([one, z, z * z])
+        else:
+            features = np.hstack([column[:, None] == np.unique(column) for column in actions.T]).astype(float)
+        return features if features.shape[1] <= MOST_FEATURES else one
 
     def _learn_ends(self, lesson: Lesson) -> Lesson:
         """Brinks, and what no brink explains; the lesson with ends from where they are foreseen."""
