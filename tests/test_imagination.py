@@ -830,12 +830,12 @@ def test_what_lies_beyond_is_noticed():
     experience = narrow()
     imagination = imagined(experience)
     beyond = imagination.dynamics.known[1] + 0.01
-    imagination.seen(beyond)
+    imagination.seen(np.zeros(3), beyond)
     assert not imagination.outgrown  # nobody explores
     imagination.explore(prior(), experience, lambda rows, gamma: prior(), np.random.default_rng(1))
-    imagination.seen(np.zeros(2))
+    imagination.seen(np.zeros(3), np.zeros(2))
     assert not imagination.outgrown
-    imagination.seen(beyond)
+    imagination.seen(np.zeros(3), beyond)
     assert imagination.outgrown
     imagination.learn(experience, np.random.default_rng(0))
     assert not imagination.outgrown

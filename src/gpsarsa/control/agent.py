@@ -418,7 +418,7 @@ class SarsaAgent:
             self._learner.observe(x, happening.reward, ahead, discount, begins)
         self.experience.add(x, happening.reward, following, discount, self.rng)
         if self.imagination is not None:
-            self.imagination.seen(happening.row)
+            self.imagination.seen(x, happening.row)
         self.num_timesteps += 1
         lane.total += happening.reward
         lane.discounted += lane.weight * happening.reward

@@ -450,8 +450,8 @@ class Imagination(Episodes):
 
         return search(start, returns, rng)
 
-    def seen(self, row: Array) -> None:
-        """An observation; `outgrown` says that more is known by now than when the world was learnt."""
+    def seen(self, x: Array, row: Array) -> None:
+        """What followed an input; `outgrown` says that more is known than when the world was learnt."""
         if self.explorer is not None and not self.outgrown:
             self.outgrown = bool(self.dynamics.new(row[None])[0])
 

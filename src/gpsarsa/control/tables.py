@@ -71,6 +71,7 @@ class Wish(NamedTuple):
 
     states: dict[tuple[float, ...], int]
     Q: Array
+    tried: NDArray[np.bool_]  # the inputs that were, when this was wished
     candidates: Array
 
 
@@ -111,7 +112,7 @@ class Tables(Episodes):
             following,
             count / visits[at],
         )
-        self.growth = 1.0 - before / int(self._counts.tried.sum())
+        self.growth = float(self._counts.tried.sum() > before)  # any input that was never tried is worth it
         self.outgrown = False
         self.earned(experience)
 
@@ -189,9 +190,13 @@ class Tables(Episodes):
             Q = np.where(going, rewards + gamma * counts.after(Q.max(axis=1)), rewards)
         return Q
 
-    def seen(self, row: Array) -> None:
-        if self.explorer is not None:
-            self.outgrown = self.outgrown or tuple(row) not in self.explorer.states
+    def seen(self, x: Array, row: Array) -> None:
+        """An input; `outgrown` says that it was never tried before, so that to explore is something else."""
+        if self.explorer is None or self.outgrown:
+            return
+        at = self.explorer.states.get(tuple(x[: self.split]))
+        action = (self.candidates == x[self.split :]).all(axis=1).argmax()
+        self.outgrown = at is None or not self.explorer.tried[at, action]
 
     def explore(self, prior: SparseGPSarsa, experience: Experience, tune: Any, rng: Any) -> None:
         """How to act best if each reward were larger by a bonus that fades with the root of the tries."""
@@ -201,7 +206,9 @@ class Tables(Episodes):
         bonus = BONUS * scale / np.sqrt(np.maximum(counts.visits, ONCE))
         rewards = np.where(counts.tried, counts.rewards + bonus, bonus / max(1.0 - gamma, 1e-3))
         states = {tuple(row): i for i, row in enumerate(counts.states.tolist())}
-        self.explorer = Wish(states, self._iterated(gamma, rewards, counts.tried), self.candidates)
+        self.explorer = Wish(
+            states, self._iterated(gamma, rewards, counts.tried), counts.tried, self.candidates
+        )
 
     # -- files --------------------------------------------------------------------------------
 
@@ -212,7 +219,7 @@ class Tables(Episodes):
             arrays |= {f"counts.{name}": array for name, array in self._counts._asdict().items()}
         if self.explorer is not None:
             arrays["wish"] = self.explorer.Q
-            arrays["wish.states"] = np.array(list(self.explorer.states))
+            arrays |= {"wish.states": np.array(list(self.explorer.states)), "wish.tried": self.explorer.tried}
         return arrays, content
 
     def restore(self, arrays: Mapping[str, Any], content: Mapping[str, Any]) -> None:
@@ -222,4 +229,5 @@ class Tables(Episodes):
             self._counts = Counts(*(np.array(arrays[f"counts.{name}"]) for name in Counts._fields))
         if "wish" in arrays:
             states = {tuple(row): i for i, row in enumerate(arrays["wish.states"].tolist())}
-            self.explorer = Wish(states, np.array(arrays["wish"]), self.candidates)
+            tried = np.array(arrays["wish.tried"])
+            self.explorer = Wish(states, np.array(arrays["wish"]), tried, self.candidates)
