@@ -208,6 +208,11 @@ def test_tables_are_saved_whole():
     assert np.array_equal(world.judge(values, starts).returns, other.judge(values, starts).returns)
     assert world.explorer.states == other.explorer.states
     assert np.array_equal(world.explorer.Q, other.explorer.Q)
+    assert np.array_equal(world.explorer.tried, other.explorer.tried)
+    arrays, content = world.state()
+    for name in ("wish", "wish.tried"):
+        with pytest.raises(ValueError, match="the wish has shapes"):
+            other.restore({**arrays, name: arrays[name][1:]}, content)
     assert (world.steps, world.least, world.growth) == (other.steps, other.least, other.growth)
 
 

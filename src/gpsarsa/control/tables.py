@@ -229,5 +229,7 @@ class Tables(Episodes):
             self._counts = Counts(*(np.array(arrays[f"counts.{name}"]) for name in Counts._fields))
         if "wish" in arrays:
             states = {tuple(row): i for i, row in enumerate(arrays["wish.states"].tolist())}
-            tried = np.array(arrays["wish.tried"])
-            self.explorer = Wish(states, np.array(arrays["wish"]), tried, self.candidates)
+            Q, tried = np.array(arrays["wish"]), np.array(arrays["wish.tried"], dtype=np.bool_)
+            if not Q.shape == tried.shape == (len(states), len(self.candidates)):
+                raise ValueError(f"the wish has shapes {Q.shape} and {tried.shape}")
+            self.explorer = Wish(states, Q, tried, self.candidates)
