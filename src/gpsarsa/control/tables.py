@@ -218,8 +218,9 @@ class Tables(Episodes):
         if self._counts is not None:
             arrays |= {f"counts.{name}": array for name, array in self._counts._asdict().items()}
         if self.explorer is not None:
-            arrays["wish"] = self.explorer.Q
-            arrays |= {"wish.states": np.array(list(self.explorer.states)), "wish.tried": self.explorer.tried}
+            states = np.array(list(self.explorer.states))
+            arrays |= {"wish": self.explorer.Q, "wish.states": states}
+            arrays |= {"wish.tried": self.explorer.tried.astype(float)}
         return arrays, content
 
     def restore(self, arrays: Mapping[str, Any], content: Mapping[str, Any]) -> None:
