@@ -98,7 +98,7 @@ class Foresight:
     def due(self, since: int, seen: int) -> bool:
         """Whether to learn from what exploring found, or that it found nothing."""
         if isinstance(self.imagination, Tables) and self.imagination.outgrown:
-            return True  # it takes milliseconds
+            return not self.unbeatable()  # it takes milliseconds
         if self.imagination is None or not self.fruitful(seen):
             return False
         wait = max(FOLLOW, int(FOLLOW_SHARE * seen))
