@@ -86,14 +86,18 @@ class Results:
         self.rows.append(row)
 
 
+def seeds_of(contender: str) -> range:
+    return SEEDS if contender == "gpsarsa" else PEER_SEEDS
+
+
 def plan(contenders: Iterable[str], tasks: Iterable[str], seeds: int | None, short: bool) -> list[Run]:
     """Ours first, then the peers; each seed on all tasks before the next seed."""
     wanted = [name for name in TASKS if name in set(tasks)]
     ours = [name for name in contenders if name == "gpsarsa"]
     peers = [name for name in contenders if name != "gpsarsa"]
     runs = []
-    for group, own in ((ours, SEEDS), (peers, PEER_SEEDS)):
-        for seed in own[:seeds]:
+    for group in (group for group in (ours, peers) if group):
+        for seed in seeds_of(group[0])[:seeds]:
             for contender in group:
                 for name in wanted:
                     if name in ENTRIES[contender]:
