@@ -96,8 +96,8 @@ def plan(contenders: Iterable[str], tasks: Iterable[str], seeds: int | None, sho
     ours = [name for name in contenders if name == "gpsarsa"]
     peers = [name for name in contenders if name != "gpsarsa"]
     runs = []
-    for group in (group for group in (ours, peers) if group):
-        for seed in seeds_of(group[0])[:seeds]:
+    for group, own in ((ours, SEEDS), (peers, PEER_SEEDS)):
+        for seed in own[:seeds]:
             for contender in group:
                 for name in wanted:
                     if name in ENTRIES[contender]:

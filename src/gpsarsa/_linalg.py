@@ -97,6 +97,12 @@ def transposed_product(A: Array, B: Array) -> Array:
     return np.asarray(dgemm(1.0, B.T, A.T, trans_b=1).T)
 
 
+def least_squares(A: Array, b: Array) -> Array:
+    """The shortest x that makes ‖A x − b‖ least; directions of A below 1e-6 of the largest count as none."""
+    x: Any = np.linalg.lstsq(A, b, rcond=1e-6)[0]
+    return np.asarray(x, dtype=np.float64)
+
+
 def symmetrised(R: Array, n: int) -> Array:
     """The full n x n matrix whose lower triangle the buffer R holds."""
     full = np.array(R[:n, :n], order="C")

@@ -6,9 +6,9 @@
                                          sure. What else happens depends on the flags as they are after
                                          the step, and on whether they have just changed: where they are
                                          not all as usual, f and g are others, learnt apart
-    r  = g(s, a)                         while the episode goes on, or where this leaves little of rewards it
-    r  = V(s) − V(s′) + c(a)             was not learnt from, beside what g leaves: it cannot be earned again
-                                         and again by an error, as V returns to what it was
+    r  = g(s, a)                         while the episode goes on
+    r  = V(s) − V(s′) + c(a)             instead, where it leaves little of rewards it was not learnt from
+                                         beside what g leaves: no error of V can be earned again and again
     r  = g(s, a)                         another one, for the last reward
     the episode ends                     beyond every value of a column at which one ever went on, where
                                          some ended; elsewhere where h(s′) > ½, a regression on 0 (it
@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpsarsa import _validation as check
+from gpsarsa._linalg import least_squares
 from gpsarsa._validation import Array
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.regression import FINE, FIT_FROM, LEAST_NOISE, NOISE, Regression, far, some
@@ -225,7 +226,7 @@ class Dynamics:
         return Matern32(LENGTHSCALE * width, 100.0, list(range(self.split))), bounds
 
     def _learn_rewards(self, lesson: Lesson, experience: Experience) -> None:
-        """The last ones, and those while episodes go on: as they are, or without what V explains."""
+        """The last ones, and those while episodes go on: as they are, or as V and what actions cost."""
         split, left = self.split, 0.0
         if lesson.ended.any():
             self.regressions[split + 2].learn(
@@ -267,7 +268,7 @@ class Dynamics:
         learnt, seed = np.arange(len(y)) % 4 > 0, len(y)  # own seeds: if V is not used, nothing changes
         features = self._features(experience.inputs[:, self.split :])
         F, usual = features[going], lesson.usual[going] & learnt
-        c = np.linalg.lstsq(F[learnt], y[learnt], rcond=None)[0]
+        c = least_squares(F[learnt], y[learnt])
 
         def left_of(outcome: Array) -> Array:
             """By V, in units of the deviation."""
@@ -281,7 +282,7 @@ class Dynamics:
                 potential.search(one[learnt], (y - F @ c)[learnt], bounds, rng, two[learnt])
             rest, of_features = left_of(y), np.array([left_of(column) for column in F.T]).T
             rows = usual & ~far(np.abs(rest - of_features @ c))
-            c = np.linalg.lstsq(of_features[rows], rest[rows], rcond=1e-6)[0]
+            c = least_squares(of_features[rows], rest[rows])
         left = float(left_of(y - F @ c)[~learnt].std()) * deviation
         potential.scale = deviation
         if left > (UNEXPLAINED * deviation if potential.known else FAIR * otherwise):

@@ -112,8 +112,8 @@ class Regression:
         ahead: Array | None = None,
         among: int = FIT_FROM,
     ) -> None:
-        """At most so many pseudo-inputs `among` the rows, which leave `enough` of the variance unexplained or
-        as much as the noise, and the posterior mean."""
+        """At most so many pseudo-inputs, which leave `enough` of the variance unexplained or as much as the
+        noise, and the posterior mean; from no more than `among` rows."""
         rows = some(np.arange(len(X)), among, rng)
         places = X[some(rows, PLACE_FROM, rng)]
         noise = max(ENOUGH * self.noise, LEAST_NOISE) / float(self.kernel.diag(places[:1])[0])
@@ -149,8 +149,8 @@ class Regression:
 def far(distance: Array) -> NDArray[np.bool_]:
     """Which distances, in standard deviations of the outcome, are outliers; none where they are too many
     to be."""
-    far = distance > max(OUTLIER * float(np.median(distance)), FAR)
-    return far if np.mean(far) <= MOST_OUTLIERS else np.zeros(len(far), dtype=np.bool_)
+    outside = distance > max(OUTLIER * float(np.median(distance)), FAR)
+    return outside if np.mean(outside) <= MOST_OUTLIERS else np.zeros(len(outside), dtype=np.bool_)
 
 
 def some(rows: NDArray[np.intp], count: int, rng: np.random.Generator) -> NDArray[np.intp]:
