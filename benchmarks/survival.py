@@ -21,6 +21,7 @@ from pathlib import Path
 from gpsarsa.checkpoint import CheckpointError
 from gpsarsa.control.agent import SarsaAgent
 
+EVERY = 100  # ten times that is longer than an episode can be: every checkpoint is at an episode's end
 COMMAND = [
     "CartPole-v1",
     "--seed",
@@ -28,7 +29,7 @@ COMMAND = [
     "--budget",
     "40",
     "--checkpoint-every",
-    "50",
+    str(EVERY),
     "--evaluate-episodes",
     "1",
 ]
