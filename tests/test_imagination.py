@@ -17,6 +17,7 @@ from gpsarsa.control.experience import Experience
 from gpsarsa.control.imagination import Imagination, Judged, Sight, values_of
 from gpsarsa.control.incumbent import Contender, Incumbent
 from gpsarsa.control.policies import EpsilonGreedy
+from gpsarsa.control.potential import features
 from gpsarsa.control.regression import Regression
 from gpsarsa.control.rules import Rule
 from gpsarsa.control.spaces import Actions, Observations
@@ -493,10 +494,9 @@ def test_what_an_action_costs_is_told_apart_from_the_potential(continuous):
 )
 def test_costs_are_learnt_by_few_features_of_the_action(space, count):
     actions = Actions(space)
-    dynamics = Dynamics(spaces_of()[0], actions)
-    features = dynamics._features(actions.random(300, np.random.default_rng(0)))
-    assert features.shape == (300, count)
-    assert np.ptp(np.linalg.lstsq(features, np.ones(300), rcond=None)[0] @ features.T) < 1e-9  # a constant
+    found = features(actions, actions.random(300, np.random.default_rng(0)))
+    assert found.shape == (300, count)
+    assert np.ptp(np.linalg.lstsq(found, np.ones(300), rcond=None)[0] @ found.T) < 1e-9  # a constant
 
 
 def test_what_goes_on_beyond_the_steps_that_are_played_earns_as_it_did():

@@ -38,6 +38,7 @@ LAYERS = [
     ["control.tables"],
     ["control.imagination"],
     ["control.dynamics"],
+    ["control.potential"],
     ["control.regression"],
     ["control.improvement", "control.critic", "control.incumbent", "control.policies"],
     ["control.environments", "control.experience", "control.rules", "control.world"],

@@ -8,7 +8,7 @@
                                          not all as usual, f and g are others, learnt apart
     r  = g(s, a)                         while the episode goes on
     r  = V(s) − V(s′) + c(a)             instead, where it leaves little of rewards it was not learnt from
-                                         beside what g leaves: no error of V can be earned again and again
+                                         beside what g leaves: see `potential`
     r  = g(s, a)                         another one, for the last reward
     the episode ends                     beyond every value of a column at which one ever went on, where
                                          some ended; elsewhere where h(s′) > ½, a regression on 0 (it
@@ -30,10 +30,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpsarsa import _validation as check
-from gpsarsa._linalg import least_squares
 from gpsarsa._validation import Array
+from gpsarsa.control import potential
 from gpsarsa.control.experience import Experience
-from gpsarsa.control.regression import FINE, FIT_FROM, LEAST_NOISE, NOISE, Regression, far, some
+from gpsarsa.control.regression import FINE, FIT_FROM, LEAST_NOISE, NOISE, Regression, some
 from gpsarsa.control.spaces import Actions, Observations, Scaling
 from gpsarsa.control.world import SURE, TURN, World
 from gpsarsa.kernels import RBF, Delta, Kernel, Matern32, Product, Sum
@@ -51,11 +51,7 @@ TOUCHED, MOST_TOUCHED = 3, 0.3  # different inputs, and share of all, that led t
 FELL = 3  # episodes that ended beyond where any went on: a brink
 NEW, BEYOND = 0.02, 0.1  # so far outside, of a column's range, begins what is new; of its reach, what is lost
 RANGES = "walls", "known", "seen", "brinks", "flags"
-POTENTIAL, NOVEL = 300, 1e-7  # pseudo-inputs of V; they leave none of which less than this is new
-MOST_FEATURES = 20  # of actions, by which their costs are learnt
-FIT_POTENTIAL, LEAST_POTENTIAL_NOISE = 8_000, 1e-3  # rows of V; noise is no less than this
-FAIR = 2.0  # times what is left of rows that were learnt from may be left of others
-EXPLAINED, UNEXPLAINED = 0.05, 0.5  # so little of the rewards' spread is left: no V; or by V: it is dropped
+LEAST_POTENTIAL_NOISE = 1e-3
 FORESEEN = 10  # unusual steps before an end that are part of it
 NEAR = 200  # rows next to the ended ones, and as many others, by which ends are learnt
 
@@ -252,56 +248,17 @@ class Dynamics:
         return float(np.sqrt(np.mean(np.square(np.concatenate(left)))))
 
     def _learn_potential(self, lesson: Lesson, experience: Experience, otherwise: float) -> Array | None:
-        """V, learnt from some rows where episodes go on, and c(a) of all rows; None where they leave much
-        more of the others than what is left `otherwise`, or where V was used before, than half of all."""
-        potential = self.regressions[self.split + 3]
+        """V, and what each row's action costs; None where rewards are no potential, see `potential`."""
         going = experience.discounts > 0.0
-        rewards = experience.rewards[going]
-        deviation = float(rewards.std()) if len(rewards) else 0.0
-        if not deviation > 1e-12 * float(np.abs(rewards).max(initial=0.0)):  # constant
-            return potential.forget()
-        if not potential.known and otherwise < EXPLAINED * deviation:
-            return None
-        X, ahead = np.zeros((2, len(experience), self.columns))  # it does not depend on an action
+        X, ahead = np.zeros((2, len(experience), self.columns))
         X[:, : self.split], ahead[:, : self.split] = experience.inputs[:, : self.split], lesson.following
-        one, two, y = X[going], ahead[going], rewards / deviation
-        learnt, seed = np.arange(len(y)) % 4 > 0, len(y)  # own seeds: if V is not used, nothing changes
-        features = self._features(experience.inputs[:, self.split :])
-        F, usual = features[going], lesson.usual[going] & learnt
-        c = least_squares(F[learnt], y[learnt])
-
-        def left_of(outcome: Array) -> Array:
-            """By V, in units of the deviation."""
-            potential.scale, rng = 1.0, np.random.default_rng(seed)
-            potential.fit(one[learnt], outcome[learnt], rng, POTENTIAL, NOVEL, two[learnt], FIT_POTENTIAL)
-            return outcome - (potential(one) - potential(two))
-
-        for again in range(2):
-            if lesson.search or not potential.known:
-                bounds, rng = self._potential_kernel(lesson.width)[1], np.random.default_rng([seed, again])
-                potential.search(one[learnt], (y - F @ c)[learnt], bounds, rng, two[learnt])
-            rest, of_features = left_of(y), np.array([left_of(column) for column in F.T]).T
-            rows = usual & ~far(np.abs(rest - of_features @ c))
-            c = least_squares(of_features[rows], rest[rows])
-        left = float(left_of(y - F @ c)[~learnt].std()) * deviation
-        potential.scale = deviation
-        if left > (UNEXPLAINED * deviation if potential.known else FAIR * otherwise):
-            return potential.forget()
-        potential.known = True
-        costs: Array = deviation * (features @ c)
-        return costs
-
-    def _features(self, actions: Array) -> Array:
-        """In which what an action costs is linear: one for each value of a column, or its first powers; where
-        these are too many, all actions cost the same."""
-        one = np.ones((len(actions), 1))
-        if self.actions.continuous:
-            low, high = self.actions.low, self.actions.high
-            z = (2.0 * actions - low - high) / np.where(high > low, high - low, 1.0)
-            features = np.hstack([one, z, z * z])
-        else:
-            features = np.hstack([column[:, None] == np.unique(column) for column in actions.T]).astype(float)
-        return features if features.shape[1] <= MOST_FEATURES else one
+        features = potential.features(self.actions, experience.inputs[:, self.split :])
+        steps = potential.Steps(
+            X[going], ahead[going], experience.rewards[going], features[going], lesson.usual[going]
+        )
+        bounds = self._potential_kernel(lesson.width)[1]
+        costs = potential.learn(self.regressions[self.split + 3], steps, bounds, lesson.search, otherwise)
+        return None if costs is None else features @ costs
 
     def _learn_ends(self, lesson: Lesson) -> Lesson:
         """Brinks, and what no brink explains; the lesson with ends from where they are foreseen."""

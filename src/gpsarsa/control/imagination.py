@@ -33,6 +33,7 @@ from gpsarsa.basis import pivots
 from gpsarsa.control.dynamics import Dynamics
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.improvement import factors
+from gpsarsa.control.regression import some
 from gpsarsa.control.rules import LEARNT, Rule, search
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.control.world import ENDED, LOST, World
@@ -397,7 +398,7 @@ class Imagination(Episodes):
         self, model: SparseGPSarsa, rows: Transitions, most: int, rng: np.random.Generator
     ) -> SparseGPSarsa:
         """A model without pseudo-inputs, given some and fitted."""
-        places = rows.inputs[_some(len(rows), PLACE_FROM, rng)]
+        places = rows.inputs[some(np.arange(len(rows)), PLACE_FROM, rng)]
         model.add_pseudo_inputs(places[pivots(model.kernel, places, min(self.budget, most), NOVEL)])
         return model.fit(rows)
 
@@ -528,7 +529,3 @@ class Imagination(Episodes):
                 gamma=self.curiosity.gamma,
                 curious=True,
             )
-
-
-def _some(size: int, count: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    return np.arange(size) if size <= count else np.sort(rng.choice(size, count, replace=False))
