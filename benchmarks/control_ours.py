@@ -20,7 +20,7 @@ WARMUP = Task("CartPole-v1", 475), Task("Pendulum-v1", -200), Task("FrozenLake-v
 
 
 def gpsarsa(task: Task, seed: int, steps: int) -> dict:
-    judge = Judge(task, marks(steps))
+    judge = Judge(task, marks(steps), seed)
     agent = SarsaAgent(task.make(), seed=seed)
 
     def act(observations):
@@ -32,7 +32,7 @@ def gpsarsa(task: Task, seed: int, steps: int) -> dict:
 
 
 def tiles(task: Task, seed: int, steps: int) -> dict:
-    judge = Judge(task, marks(steps, SPARSELY))
+    judge = Judge(task, marks(steps, SPARSELY), seed)
     agent = TileSarsa(task.make(), task.id, seed)
 
     def act(observations):

@@ -134,7 +134,7 @@ def learn(contender: str, task: Task, seed: int, steps: int) -> dict:
     if settings.pop("normalize", False):
         env = VecNormalize(env, gamma=settings["gamma"])
     model = ALGORITHMS[contender]("MlpPolicy", env, device="cpu", seed=seed, **settings)
-    judge = Judge(task, marks(steps, SPARSELY))
+    judge = Judge(task, marks(steps, SPARSELY), seed)
     return timed(judge, lambda: model.learn(total, callback=Watch(judge, steps)), steps)
 
 

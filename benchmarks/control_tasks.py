@@ -1,9 +1,9 @@
 """The protocol of `benchmarks.control`: tasks, thresholds, marks, and how a policy is judged.
 
-Every 500 steps the greedy policy plays the evaluation episodes in environments of their own, whose reset
-seeds training does not use; nothing of that is learnt from. InvertedPendulum, CliffWalking and Reacher were
-chosen beforehand, and nothing was tuned on them. Reacher's threshold is easier than the registered −3.75;
-who stands still gets −11.3.
+Every 500 steps the greedy policy plays the evaluation episodes in environments of their own, from start
+states that neither training nor another evaluation has; nothing of that is learnt from. InvertedPendulum,
+CliffWalking and Reacher were chosen beforehand, and nothing was tuned on them. Reacher's threshold is easier
+than the registered −3.75; who stands still gets −11.3.
 
 This file does not import the package: it also runs in the environment of the peers.
 """
@@ -20,7 +20,7 @@ import numpy as np
 
 EVERY = 500  # steps between evaluations
 SPARSE, SPARSELY = 10_000, 2_000  # beyond so many steps the peers are evaluated less often
-FIRST_SEED = 1_000_000  # of the evaluation episodes
+SEED = 1_000_000  # from which those of the evaluation episodes are drawn
 SCALE = 1_000.0
 
 
@@ -101,10 +101,10 @@ def marks(steps: int, sparsely: int = EVERY) -> list[int]:
 
 
 class Judge:
-    """Evaluates a policy at the marks and keeps the time that this takes apart."""
+    """Evaluates the policy of a run at the marks, and keeps the time that this takes apart."""
 
-    def __init__(self, task: Task, marks: Sequence[int]) -> None:
-        self.task, self.marks = task, list(marks)
+    def __init__(self, task: Task, marks: Sequence[int], seed: int) -> None:
+        self.task, self.marks, self.seed = task, list(marks), seed
         self.envs = [task.make() for _ in range(task.episodes)]
         self.evaluations: list[tuple[int, float]] = []
         self.seconds = 0.0
@@ -121,7 +121,9 @@ class Judge:
 
     def play(self, act: Callable[[list[Any]], Sequence[Any]]) -> float:
         """The mean return of all episodes, in the units of the task as it is registered."""
-        observations = [env.reset(seed=FIRST_SEED + i)[0] for i, env in enumerate(self.envs)]
+        stream = np.random.SeedSequence([SEED, self.seed, len(self.evaluations)])
+        seeds = stream.generate_state(len(self.envs))
+        observations = [env.reset(seed=int(own))[0] for env, own in zip(self.envs, seeds, strict=True)]
         totals = np.zeros(len(self.envs))
         going = list(range(len(self.envs)))
         while going:

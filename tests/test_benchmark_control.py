@@ -4,7 +4,7 @@ import json
 import math
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import gymnasium as gym
 import numpy as np
@@ -57,9 +57,29 @@ def test_a_discrete_observation_is_its_own_row():
     assert OneHot(16)(np.int64(5)).tolist() == [5]
 
 
+def test_every_evaluation_has_starts_of_its_own_and_a_run_is_judged_the_same_again():
+    task = replace(TASKS["CartPole-v1"], episodes=3)
+    first = []
+
+    def act(observations):
+        first.append(tuple(np.concatenate(observations)))
+        return [0] * len(observations)
+
+    def starts(seed):
+        judge = Judge(task, [500, 1_000], seed)
+        for step in (500, 1_000):
+            first.clear()
+            judge(step, act)
+            yield first[0]
+
+    found = [*starts(0), *starts(1)]
+    assert len(set(found)) == 4
+    assert [*starts(0), *starts(1)] == found
+
+
 def test_tile_coding_learns_the_cliff_and_being_watched_changes_nothing():
     task = TASKS["CliffWalking-v1"]
-    judge = Judge(task, [7_000])
+    judge = Judge(task, [7_000], 3)
     watched, alone = (TileSarsa(task.make(), task.id, seed=1) for _ in range(2))
 
     def act(observations):
@@ -109,7 +129,7 @@ def test_a_return_is_given_in_the_units_of_the_task():
     def push(observations):
         return [int(observation[2] > 0) for observation in observations]
 
-    assert Judge(scaled, []).play(push) == Judge(plain, []).play(push) > 9
+    assert Judge(scaled, [], 0).play(push) == Judge(plain, [], 0).play(push) > 9
 
 
 # -- the report -----------------------------------------------------------------------------------
