@@ -65,11 +65,11 @@ PUBLIC = [
 ]  # fmt: skip
 INNER = {  # take what the package hands them
     "basis", "belief", "control.agent", "control.critic", "control.dynamics", "control.environments",
-    "control.experience", "control.foresight", "control.imagination", "control.improvement",
-    "control.incumbent", "control.potential", "control.regression", "control.rules", "control.spaces",
-    "control.tables", "control.world", "draws", "exact", "offline.datasets", "offline.evaluation",
-    "offline.sums", "optimization", "plots", "reservoir", "sparse", "statistics", "stochasticity",
-    "timescales", "transitions",
+    "control.episodes", "control.experience", "control.foresight", "control.imagination",
+    "control.improvement", "control.incumbent", "control.potential", "control.regression",
+    "control.rules", "control.spaces", "control.tables", "control.values", "control.world", "draws",
+    "exact", "offline.datasets", "offline.evaluation", "offline.sums", "optimization", "plots",
+    "reservoir", "sparse", "statistics", "stochasticity", "timescales", "transitions",
 }  # fmt: skip
 ASKED_BY_THE_PACKAGE = {  # with objects of its own
     "BaseCallback.on_episode_end", "CallbackList.on_episode_end", "CheckpointCallback.on_episode_end",

@@ -13,8 +13,9 @@ from test_sparse import close
 from gpsarsa import SarsaAgent, SparseGPSarsa
 from gpsarsa.control import imagination as module
 from gpsarsa.control.dynamics import Dynamics, Lesson, _brinks, _foreseen
+from gpsarsa.control.episodes import Judged
 from gpsarsa.control.experience import Experience
-from gpsarsa.control.imagination import Imagination, Judged, Sight, values_of
+from gpsarsa.control.imagination import Imagination, Sight
 from gpsarsa.control.incumbent import Contender, Incumbent
 from gpsarsa.control.policies import EpsilonGreedy
 from gpsarsa.control.potential import features
@@ -22,6 +23,7 @@ from gpsarsa.control.regression import Regression
 from gpsarsa.control.rules import Rule
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.control.tables import Tables
+from gpsarsa.control.values import values_of
 from gpsarsa.control.world import ENDED, LOST, _chance
 from gpsarsa.kernels import RBF, Delta, Matern52
 

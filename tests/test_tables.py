@@ -9,9 +9,9 @@ from gymnasium import spaces
 
 from gpsarsa import SarsaAgent, SparseGPSarsa
 from gpsarsa.control.experience import Experience
-from gpsarsa.control.imagination import values_of
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.control.tables import Tables
+from gpsarsa.control.values import values_of
 from gpsarsa.kernels import RBF, Delta
 from gpsarsa.transitions import Transitions
 

@@ -37,12 +37,13 @@ from gpsarsa.control.critic import Critic
 from gpsarsa.control.environments import Course, Happening
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.foresight import Foresight, imagination_of
-from gpsarsa.control.imagination import Imagination, Values
+from gpsarsa.control.imagination import Imagination
 from gpsarsa.control.improvement import Improvement
 from gpsarsa.control.incumbent import Incumbent
 from gpsarsa.control.rules import Rule
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.control.tables import Tables
+from gpsarsa.control.values import Values
 from gpsarsa.control.world import World
 from gpsarsa.kernels import KernelLike
 from gpsarsa.placement import Novelty, Placement

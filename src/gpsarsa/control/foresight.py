@@ -11,11 +11,12 @@ import numpy as np
 from gpsarsa._validation import Array
 from gpsarsa.control.critic import Critic
 from gpsarsa.control.experience import Experience
-from gpsarsa.control.imagination import Imagination, Values
+from gpsarsa.control.imagination import Imagination
 from gpsarsa.control.incumbent import Contender, Incumbent
 from gpsarsa.control.rules import Rule
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.control.tables import Tables
+from gpsarsa.control.values import Values
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.transitions import Transitions
 

@@ -18,31 +18,28 @@ as soon as it can: its reward is 1 where that happens, and 0 elsewhere.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpsarsa._linalg import product
-from gpsarsa._table import kernel_matrix
 from gpsarsa._validation import Array
 from gpsarsa.basis import pivots
 from gpsarsa.control.dynamics import Dynamics
+from gpsarsa.control.episodes import Episodes, Judged
 from gpsarsa.control.experience import Experience
-from gpsarsa.control.improvement import factors
 from gpsarsa.control.regression import some
 from gpsarsa.control.rules import LEARNT, Rule, search
 from gpsarsa.control.spaces import Actions, Observations
+from gpsarsa.control.values import Values, values_of
 from gpsarsa.control.world import ENDED, LOST, World
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.transitions import Transitions
 
-__all__ = ["Episodes", "Imagination", "Judged", "Values", "values_of"]
+__all__ = ["Imagination"]
 
-STARTS, KEPT = 10, 200  # start states of imagined episodes, and of those seen
+STARTS = 10  # start states of imagined episodes, and as many on the way
 LEAVES = 8  # at most, of the tree of actions by which it looks ahead
 DREAMS, CURIOUS_DREAMS = 8, 3  # posteriors made from imagined transitions, each time
 NEAR, FAR = 2, 10  # steps of imagined transitions, in turn
@@ -54,7 +51,6 @@ DREAMT, CURIOUS = 150, 120  # pseudo-inputs of what is dreamt, and of curiosity
 SOON_ENOUGH = 0.5  # of its discounted success: no better one is looked for
 NOVEL = 1e-7  # pseudo-inputs leave none of which less than this share of the variance is new
 MANY, SEARCHED = 6, 400  # columns beyond which rules are searched for; the steps these are judged by
-REACH, LONGER = 10.0, 1.5  # length of imagined episodes before one was cut off: over 1 − γ, and the longest
 
 
 EXPLORER = "codes", "values", "Zt", "weights"
@@ -71,121 +67,6 @@ class Sight(NamedTuple):
     steps: int
     gamma: float
     real: int = 0
-
-
-class Values(NamedTuple):
-    """Q of a posterior with every candidate action, as the compiled loops read it:
-    Q(s, a) = prior mean + Σ_j k_s(s, z_j) weights[a, j]."""
-
-    codes: NDArray[np.int64]
-    values: Array
-    Zt: Array
-    weights: Array
-    candidates: Array
-    prior_mean: float
-    gamma: float
-    curious: bool = False  # rewarded not by the environment, but for leaving what is known
-    world: World | None = None  # in which it looks ahead; None: the one known best
-
-    def __call__(self, X: Array) -> Array:
-        """Q of each row's observation (a row) with each candidate (a column)."""
-        rows = np.empty((len(X), self.Zt.shape[1]))
-        kernel_matrix(self.codes, self.values, self.Zt, rows.shape[1], X, rows)
-        return product(rows, self.weights.T) + self.prior_mean
-
-    def greedy(self, X: Array) -> Array:
-        """The candidate with the largest Q, for each row's observation."""
-        return self.candidates[self(X).argmax(axis=1)]
-
-
-def values_of(
-    model: SparseGPSarsa,
-    candidates: Array,
-    split: int,
-    gamma: float,
-    curious: bool = False,
-    world: World | None = None,
-) -> Values | None:
-    """None where the kernel is not a product of one over observations and one over actions."""
-    basis, d = model._basis, split + candidates.shape[1]
-    parts = factors(basis.kernel, d, split)
-    if parts is None:
-        return None
-    state, action = parts
-    weights = np.ones((len(candidates), basis.size))
-    if action is not None:
-        full = np.zeros((len(candidates), d))
-        full[:, split:] = candidates
-        kernel_matrix(*action.table(d), basis.Zt, basis.size, full, weights)
-    weights *= basis.unwhiten(model._belief.mean)
-    Zt = np.ascontiguousarray(basis.Z.T)
-    return Values(*state.table(d), Zt, weights, candidates, float(model.prior_mean), gamma, curious, world)
-
-
-@dataclass
-class Judged:
-    """A policy, its imagined returns from some start states, and the observations on the way."""
-
-    values: Values | Rule
-    returns: Array
-    visited: Array
-    lost: bool  # whether it goes, from a state where real episodes began, where nobody has been
-    starts: int  # how many of the start states, the first ones, are such
-    model: SparseGPSarsa | None = None
-
-    @property
-    def mean(self) -> float:
-        return float(self.returns.mean())
-
-    @property
-    def promised(self) -> float:
-        """The mean return from where real episodes began, as these have shown it."""
-        return float(self.returns[: self.starts].mean())
-
-
-class Episodes:
-    """What real episodes were like: where they began, how long they were, what they earned at least."""
-
-    def __init__(self, gamma: float) -> None:
-        self.gamma = gamma
-        self.starts: deque[Array] = deque(maxlen=KEPT)
-        self.longest = self.limit = 0  # steps of an episode, and of one that was cut off
-        self.least = self.last = 0.0  # of the rewards while an episode goes on, and of its last one
-
-    def finished(self, length: int, truncated: bool) -> None:
-        """A real episode had so many steps."""
-        self.longest = max(self.longest, length)
-        if truncated:
-            self.limit = max(self.limit, length)
-
-    @property
-    def steps(self) -> int:
-        """Of an imagined episode: as many as one was cut off after; before that, more than any had, and no
-        fewer than a discount reaches."""
-        if self.limit >= self.longest > 0:
-            return self.limit
-        return max(int(LONGER * self.longest), int(REACH / max(1.0 - self.gamma, 1e-2)))
-
-    def earned(self, experience: Experience, usual: bool = False) -> None:
-        """All rewards there were; `usual`: where nothing is known, a step earns what it mostly does."""
-        ended = experience.discounts == 0.0
-        going = np.append(experience.rewards[~ended], 0.0)
-        self.least = min(float(np.median(going)), 0.0) if usual else float(going.min())
-        self.last = float(experience.rewards[ended].min(initial=0.0))
-
-    def worst(self, steps: float) -> float:
-        """What so many steps are worth at worst where nothing is known: the episode may end, or go on with
-        the smallest reward."""
-        return min(0.0, self.last, self.least * steps)
-
-    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        starts = {"starts": np.array(self.starts)} if self.starts else {}
-        return starts, {"lengths": [self.longest, self.limit], "least": [self.least, self.last]}
-
-    def restore(self, arrays: Mapping[str, Array], content: Mapping[str, Any]) -> None:
-        self.starts = deque((row.copy() for row in arrays.get("starts", ())), maxlen=KEPT)
-        self.longest, self.limit = (int(n) for n in content["lengths"])
-        self.least, self.last = (float(x) for x in content["least"])
 
 
 class Imagination(Episodes):

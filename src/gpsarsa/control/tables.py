@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from gpsarsa._validation import Array
 from gpsarsa.basis import pivots
+from gpsarsa.control.episodes import REACH, Episodes, Judged
 from gpsarsa.control.experience import Experience
-from gpsarsa.control.imagination import NOVEL, PATIENCE, REACH, Episodes, Judged, Tuning, Values
-from gpsarsa.control.imagination import values_of as factorised
+from gpsarsa.control.imagination import NOVEL, PATIENCE, Tuning
 from gpsarsa.control.spaces import Actions, Observations
+from gpsarsa.control.values import Values, values_of
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.transitions import Transitions
 
@@ -117,7 +118,7 @@ class Tables(Episodes):
         self.earned(experience)
 
     def values_of(self, model: SparseGPSarsa) -> Values | None:
-        return factorised(model, self.candidates, self.split, self.gamma)
+        return values_of(model, self.candidates, self.split, self.gamma)
 
     def plan(self, values: Any, row: Array) -> Array:
         """The best action row."""

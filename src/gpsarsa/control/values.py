@@ -1,0 +1,66 @@
+"""Q of a posterior with every candidate action, in the form that acting and imagining need it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpsarsa._linalg import product
+from gpsarsa._table import kernel_matrix
+from gpsarsa._validation import Array
+from gpsarsa.control.improvement import factors
+from gpsarsa.control.world import World
+from gpsarsa.sparse import SparseGPSarsa
+
+__all__ = ["Values", "values_of"]
+
+
+class Values(NamedTuple):
+    """Q of a posterior with every candidate action, as the compiled loops read it:
+    Q(s, a) = prior mean + Σ_j k_s(s, z_j) weights[a, j]."""
+
+    codes: NDArray[np.int64]
+    values: Array
+    Zt: Array
+    weights: Array
+    candidates: Array
+    prior_mean: float
+    gamma: float
+    curious: bool = False  # rewarded not by the environment, but for leaving what is known
+    world: World | None = None  # in which it looks ahead; None: the one known best
+
+    def __call__(self, X: Array) -> Array:
+        """Q of each row's observation (a row) with each candidate (a column)."""
+        rows = np.empty((len(X), self.Zt.shape[1]))
+        kernel_matrix(self.codes, self.values, self.Zt, rows.shape[1], X, rows)
+        return product(rows, self.weights.T) + self.prior_mean
+
+    def greedy(self, X: Array) -> Array:
+        """The candidate with the largest Q, for each row's observation."""
+        return self.candidates[self(X).argmax(axis=1)]
+
+
+def values_of(
+    model: SparseGPSarsa,
+    candidates: Array,
+    split: int,
+    gamma: float,
+    curious: bool = False,
+    world: World | None = None,
+) -> Values | None:
+    """None where the kernel is not a product of one over observations and one over actions."""
+    basis, d = model._basis, split + candidates.shape[1]
+    parts = factors(basis.kernel, d, split)
+    if parts is None:
+        return None
+    state, action = parts
+    weights = np.ones((len(candidates), basis.size))
+    if action is not None:
+        full = np.zeros((len(candidates), d))
+        full[:, split:] = candidates
+        kernel_matrix(*action.table(d), basis.Zt, basis.size, full, weights)
+    weights *= basis.unwhiten(model._belief.mean)
+    Zt = np.ascontiguousarray(basis.Z.T)
+    return Values(*state.table(d), Zt, weights, candidates, float(model.prior_mean), gamma, curious, world)
