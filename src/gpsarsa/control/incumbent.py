@@ -121,8 +121,8 @@ class Incumbent:
         """A posterior as it was judged in imagination, and the holder from the same starts.
 
         It takes over where it is better by more than chance, by more than imagination was wrong about the
-        holder, and promises more than the holder has shown; where it is better, but not by so much, it is
-        tried.
+        holder, and promises what the holder has shown, as far as chance lets tell; where it is better, but
+        not by so much, it is tried.
         """
         self.imagining = True
         values = judged.values
@@ -134,7 +134,7 @@ class Incumbent:
         better = float(gain.mean()) - float(gain.std()) / math.sqrt(len(gain))
         if better <= 0.0:
             return
-        shown = self.holder.mean if self.holder.returns else -math.inf
+        shown = self.score(self.holder) if self.holder.returns else -math.inf
         if better > self._doubt(holder.promised) and judged.promised > shown:
             self._replace(contender)
         elif self.challenger is None:
