@@ -45,6 +45,8 @@ class Judged:
 class Episodes:
     """What real episodes were like: where they began, how long they were, what they earned at least."""
 
+    at_once = False  # whether what is new can be learnt as soon as it is seen: it takes milliseconds
+
     def __init__(self, gamma: float) -> None:
         self.gamma = gamma
         self.starts: deque[Array] = deque(maxlen=KEPT)

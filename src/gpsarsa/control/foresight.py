@@ -98,12 +98,13 @@ class Foresight:
 
     def due(self, since: int, seen: int) -> bool:
         """Whether to learn from what exploring found, or that it found nothing."""
-        if isinstance(self.imagination, Tables) and self.imagination.outgrown:
-            return not self.unbeatable()  # it takes milliseconds
-        if self.imagination is None or not self.fruitful(seen):
+        imagination = self.imagination
+        if imagination is None:
             return False
+        if imagination.at_once and imagination.outgrown:
+            return not self.unbeatable()
         wait = max(FOLLOW, int(FOLLOW_SHARE * seen))
-        return since >= (wait if self.imagination.outgrown else 3 * wait)
+        return self.fruitful(seen) and since >= (wait if imagination.outgrown else 3 * wait)
 
     def unbeatable(self) -> bool:
         """Whether the incumbent always earns the largest reward for the longest time there is."""

@@ -79,6 +79,8 @@ class Wish(NamedTuple):
 class Tables(Episodes):
     """Judges posteriors in a world of categories, as `Imagination` does in one of numbers."""
 
+    at_once = True
+
     def __init__(self, observations: Observations, actions: Actions, gamma: float, budget: int) -> None:
         assert actions.candidates is not None
         super().__init__(gamma)
@@ -98,8 +100,7 @@ class Tables(Episodes):
         seen = np.concatenate([experience.inputs[:, :split], experience.following[~ended, :split]])
         states, number = _distinct(seen)
         n = len(experience.inputs)
-        matches = (experience.inputs[:, None, split:] == self.candidates).all(axis=2)
-        at = number[:n] * A + matches.argmax(axis=1)
+        at = number[:n] * A + self._action(experience.inputs)
         visits = np.bincount(at, minlength=len(states) * A)
         rewards = np.bincount(at, experience.rewards, len(states) * A) / np.maximum(visits, 1)
         pairs, count = np.unique(at[~ended] * len(states) + number[n:], return_counts=True)
@@ -116,6 +117,10 @@ class Tables(Episodes):
         self.growth = float(self._counts.tried.sum() > before)  # any input that was never tried is worth it
         self.outgrown = False
         self.earned(experience)
+
+    def _action(self, X: Array) -> NDArray[np.intp]:
+        """Which candidate each input has."""
+        return (X[:, None, self.split :] == self.candidates).all(axis=2).argmax(axis=1)
 
     def values_of(self, model: SparseGPSarsa) -> Values | None:
         return values_of(model, self.candidates, self.split, self.gamma)
@@ -196,8 +201,7 @@ class Tables(Episodes):
         if self.explorer is None or self.outgrown:
             return
         at = self.explorer.states.get(tuple(x[: self.split]))
-        action = (self.candidates == x[self.split :]).all(axis=1).argmax()
-        self.outgrown = at is None or not self.explorer.tried[at, action]
+        self.outgrown = at is None or not self.explorer.tried[at, self._action(x[None])[0]]
 
     def explore(self, prior: SparseGPSarsa, experience: Experience, tune: Any, rng: Any) -> None:
         """How to act best if each reward were larger by a bonus that fades with the root of the tries."""
