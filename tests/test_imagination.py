@@ -12,7 +12,7 @@ from test_sparse import close
 
 from gpsarsa import SarsaAgent, SparseGPSarsa
 from gpsarsa.control import imagination as module
-from gpsarsa.control.dynamics import Dynamics, Lesson, _brinks, _foreseen
+from gpsarsa.control.dynamics import Dynamics, Lesson, _brinks, _touched
 from gpsarsa.control.episodes import Judged
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.imagination import Imagination, Sight
@@ -346,30 +346,10 @@ def test_an_end_that_a_flag_announces_is_imagined():
     experience.inputs[:, 1] = 0.0
     ended = experience.discounts == 0.0
     assert ended.sum() > 10
-    ahead, _, fate = imagined(experience).world.outcomes(experience.inputs.copy())
-    assert np.mean(ahead[ended, 1] == 1.0) > 0.8
-    assert (fate[ahead[:, 1] == 1.0] == ENDED).all()
-
-
-def test_what_is_unusual_does_not_blur_what_is_not():
-    """Where the second column is up, below −0.5, the ground shakes; elsewhere nothing does."""
-    shaking = np.random.default_rng(1)
-
-    def ground(s, a):
-        x = s[0] + (0.3 * shaking.uniform(0.5, 2.0) if s[0] < -0.5 else 0.05 * (a - 1.2) * np.cos(3 * s[0]))
-        return np.array([x, float(x < -0.5)]), -1.0, False
-
-    experience, test = walked(2_000, worlds=ground), walked(500, seed=3, worlds=ground)
-    for rows in (experience, test):
-        rows.inputs[:, 1] = rows.inputs[:, 0] < -0.5
-    imagination = imagined(experience)
-    assert len(imagination.dynamics.regressions) == 2 * 2 + 5
-    ahead, _, fate = imagination.world.outcomes(test.inputs.copy())
-    usual = (test.inputs[:, 1] == 0.0) & (test.following[:, 1] == 0.0) & (ahead[:, 1] == 0.0) & (fate == 0)
-    assert usual.sum() > 200
-    assert np.abs(ahead - test.following)[usual, 0].max() < 1e-3
-    up = (test.inputs[:, 1] == 1.0) & (ahead[:, 1] == 0.0)
-    assert np.abs(np.mean(ahead[up, 0] - test.following[up, 0])) < 0.1
+    _, rewards, fate = imagined(experience).world.outcomes(experience.inputs.copy())
+    assert np.mean(fate[ended] == ENDED) > 0.8
+    assert np.mean(fate[~ended] == ENDED) < 0.05
+    np.testing.assert_allclose(rewards, -1.0, atol=1e-6)
 
 
 def test_which_value_of_a_flag_is_usual_does_not_change():
@@ -383,9 +363,9 @@ def test_which_value_of_a_flag_is_usual_does_not_change():
     np.testing.assert_array_equal(dynamics._flags(np.zeros(2, np.bool_), ends, X), np.full((2, 2), np.nan))
 
 
-def test_a_crash_is_told_by_where_it_came_from():
-    """Who comes to the ground with action 2 sinks in, and two steps later is thrown anywhere: the end is
-    foreseen at the touch, with all rewards to come."""
+def test_who_touches_the_ground_gets_what_those_did_who_touched_it():
+    """With action 2 one sinks in, and two steps later is thrown anywhere; with others one lies for a step and
+    is praised for it. What follows a touch is not imagined, but what it earns, all in all, is."""
     thrown = np.random.default_rng(1)
 
     def fall(s, a):
@@ -394,7 +374,7 @@ def test_a_crash_is_told_by_where_it_came_from():
             x -= 0.06 + 0.02 * a + 0.01 * np.sin(5 * x)
             return (np.array([x, 0.0]) if x > -0.5 else np.array([-0.5 - 0.1 * (a == 2.0), 1.0])), -1.0, False
         if x > -0.55:
-            return np.array([0.6, 0.0]), -1.0, False
+            return np.array([0.6, 1.0]), 5.0, True
         if x > -0.63:
             return np.array([x - 0.05, 1.0]), -1.0, False
         return np.array([thrown.uniform(-0.4, 0.8), 1.0]), -10.0, True
@@ -403,40 +383,48 @@ def test_a_crash_is_told_by_where_it_came_from():
     for rows in (experience, test):
         rows.inputs[:, 1] = rows.inputs[:, 1] == 1.0
     imagination = imagined(experience)
-    assert imagination.dynamics.crashes
+    assert imagination.dynamics.touching
     assert not np.isfinite(imagination.dynamics.brinks).any()
     X, touches = test.inputs.copy(), (test.inputs[:, 1] == 0.0) & (test.following[:, 1] == 1.0)
     ahead, rewards, fate = imagination.world.outcomes(X)
-    foreseen = touches & (ahead[:, 1] == 1.0)
-    hard, soft = foreseen & (X[:, 2] == 2.0), foreseen & (X[:, 2] == 0.0)
+    hard, soft = touches & (X[:, 2] == 2.0), touches & (X[:, 2] == 0.0)
     assert min(hard.sum(), soft.sum()) > 20
-    assert np.mean(fate[hard] == ENDED) > 0.8
-    assert np.mean(fate[soft] == ENDED) < 0.1
+    assert np.mean(fate[touches] == ENDED) > 0.8
     assert np.median(rewards[hard & (fate == ENDED)]) == pytest.approx(-12.0, abs=1.0)
-    assert np.mean(fate[(X[:, 0] > 0.0) & (X[:, 1] == 0.0)] == ENDED) < 0.01
+    assert np.median(rewards[soft & (fate == ENDED)]) == pytest.approx(4.0, abs=1.0)
+    flying = (X[:, 0] > -0.3) & (X[:, 1] == 0.0)
+    assert np.mean(fate[flying] == ENDED) < 0.01
+    np.testing.assert_allclose(ahead[flying, 0], test.following[flying, 0], atol=0.01)
+    assert (ahead[flying, 1] == 0.0).all()
+    assert (fate[X[:, 1] == 1.0] == ENDED).all()
+    below = np.array([[-0.6, 0.0, a] for a in range(3)])  # where nobody is without touching
+    assert (imagination.world.outcomes(below)[2] == ENDED).all()
     other = Imagination(*spaces_of(), GAMMA, 60)
     other.restore(*imagination.state())
-    assert other.dynamics.crashes
+    assert other.dynamics.touching
     arrays, content = imagination.state()
     content["dynamics"] = content["dynamics"][:-1]
-    with pytest.raises(ValueError, match="8 regressions are kept; expected 9"):
+    with pytest.raises(ValueError, match="5 regressions are kept; expected 6"):
         Imagination(*spaces_of(), GAMMA, 60).restore(arrays, content)
     np.testing.assert_array_equal(other.world.outcomes(X)[2], fate)
 
 
-def test_an_end_is_foreseen_from_unusual_steps():
-    states = np.array([[0.0], [1.0], [2.0], [3.0], [7.0], [8.0], [9.0]])
-    following = np.array([[1.0], [2.0], [3.0], [4.0], [8.0], [5.0], [1.0]])
-    ended = np.array([False, False, False, True, False, False, True])
-    unusual = np.array([False, True, True, True, True, True, True])
+def test_an_episode_is_over_where_a_flag_is_not_as_usual():
+    """Two episodes, of which the second was cut off, and a third that has just begun."""
+    states = np.array([[0.0, 7.0], [0.0, 8.0], [1.0, 9.0], [1.0, 6.0], [0.0, 5.0], [1.0, 4.0], [0.0, 3.0]])
+    following = np.array([[0.0, 8.0], [1.0, 9.0], [1.0, 6.0], [1.0, 1.0], [1.0, 4.0], [1.0, 2.0], [0.0, 2.0]])
+    ended = np.array([False, False, False, True, False, False, False])
     lesson = Lesson(
-        states, states, following, np.arange(7.0), ended, np.ones(1, np.bool_), np.ones(1),
-        np.random.default_rng(0), True, ~unusual,
+        states, states, following, np.arange(7.0), ended, np.array([True, False]), np.ones(2),
+        np.random.default_rng(0), True,
     )  # fmt: skip
-    foreseen = _foreseen(lesson)
-    np.testing.assert_array_equal(foreseen.ended, [False, True, True, True, False, False, True])
-    np.testing.assert_array_equal(foreseen.rewards, [0.0, 6.0, 5.0, 3.0, 4.0, 5.0, 6.0])
+    touched = _touched(lesson, np.zeros(2))
+    np.testing.assert_array_equal(touched.ended, [False, True, True, True, True, True, False])
+    np.testing.assert_array_equal(touched.rewards, [0.0, 6.0, 5.0, 3.0, 9.0, 5.0, 6.0])
+    np.testing.assert_array_equal(touched.inputs[:, 0], 0.0)
+    np.testing.assert_array_equal(touched.inputs[:, 1], states[:, 1])
     np.testing.assert_array_equal(lesson.rewards, np.arange(7.0))
+    np.testing.assert_array_equal(lesson.inputs, states)
 
 
 def test_rewards_for_coming_nearer_are_learnt_as_differences():

@@ -4,17 +4,18 @@
     s′ = one of two values               where a column has no others (a contact, say): a flag, by a
                                          regression on its changes, −1, 0 or 1; by chance where it is not
                                          sure. What else happens depends on the flags as they are after
-                                         the step, and on whether they have just changed: where they are
-                                         not all as usual, f and g are others, learnt apart
+                                         the step, and on whether they have just changed
     r  = g(s, a)                         while the episode goes on
     r  = V(s) − V(s′) + c(a)             instead, where it leaves little of rewards it was not learnt from
                                          beside what g leaves: see `potential`
     r  = g(s, a)                         another one, for the last reward
     the episode ends                     beyond every value of a column at which one ever went on, where
                                          some ended; elsewhere where h(s′) > ½, a regression on 0 (it
-                                         went on) and 1 (it ended). Where most ends come while flags are
-                                         not as usual (crashes), which throws s′ anywhere: by chance,
-                                         h(s, a), as soon as it is foreseen, with all rewards to come
+                                         went on) and 1 (it ended)
+
+Where most ends that no column explains come while flags are not as usual, as after a lander touched the
+ground, what happens there is rare, violent and not worth foreseeing: imagined episodes are over as soon as a
+flag is not as usual, by chance, h(s, a), and the last reward is all that real ones still earned from there.
 
 Each is a sparse Gaussian process (SparseGPSarsa with γ = 0; for V, γ = 1) whose hyperparameters are learnt by
 the evidence. Physics is smooth but for walls and contacts, whose few rows would blur everything else: rows
@@ -52,7 +53,6 @@ FELL = 3  # episodes that ended beyond where any went on: a brink
 NEW, BEYOND = 0.02, 0.1  # so far outside, of a column's range, begins what is new; of its reach, what is lost
 RANGES = "walls", "known", "seen", "brinks", "flags"
 LEAST_POTENTIAL_NOISE = 1e-3
-FORESEEN = 10  # unusual steps before an end that are part of it
 NEAR = 200  # rows next to the ended ones, and as many others, by which ends are learnt
 
 
@@ -60,7 +60,7 @@ class Lesson(NamedTuple):
     """What is learnt from, and how."""
 
     states: Array
-    inputs: Array  # with flags as they are after the step, once these are learnt
+    inputs: Array  # states and actions; with flags as they are after the step, once these are learnt
     following: Array  # the next observations
     rewards: Array
     ended: NDArray[np.bool_]
@@ -68,7 +68,6 @@ class Lesson(NamedTuple):
     width: Array  # of the columns
     rng: np.random.Generator
     search: bool  # for hyperparameters
-    usual: NDArray[np.bool_] = np.ones(0, dtype=np.bool_)  # which rows have all flags as they mostly are
 
     def about(self, rows: NDArray[np.bool_], outcomes: Array, bounds: dict[str, Any]) -> tuple[Any, ...]:
         """What a regression learns from some of the rows."""
@@ -85,7 +84,7 @@ class Dynamics:
         self.regressions: list[Regression] = []  # in the order of `World`
         self.walls = self.known = self.seen = self.brinks = np.zeros((2, self.split))
         self.flags = np.full((2, self.split), np.nan)
-        self.crashes = False  # whether most ends throw the observation off
+        self.touching = False  # whether imagined episodes are over where a flag is not as usual
         self.growth = 1.0  # of what is known, when it was last learnt: the largest share of a column's range
         self._world: World | None = None
 
@@ -105,9 +104,12 @@ class Dynamics:
             X[:, : self.split], X, following, experience.rewards, experience.discounts == 0.0, flag, width,
             rng, search,
         )  # fmt: skip
+        explained = self._find_brinks(lesson)
+        if self.touching:
+            lesson = _touched(lesson, self.flags[0])
         lesson = self._learn_columns(lesson, free)
-        lesson = self._learn_ends(lesson)
-        self._learn_rewards(lesson, experience)
+        self._learn_ends(lesson, explained)
+        self._learn_rewards(lesson)
         self.known = ends + [[-BEYOND], [BEYOND]] * self._reach(width)
         self._world = None
 
@@ -124,11 +126,9 @@ class Dynamics:
     def _shapes(self, flag: NDArray[np.bool_], width: Array) -> None:
         """A regression for everything that is to be learnt, anew for a column that became a flag or ceased
         to be one."""
-        others = [False] * (self.split + 5)
+        others = [False] * 4
         flags, were = [*flag, *others], [*~np.isnan(self.flags[0]), *others]
-        count = self._count(flag)
-        del self.regressions[count:]
-        for j in range(count):
+        for j in range(self.split + 4):
             if j < len(self.regressions) and were[j] == flags[j]:
                 continue
             own = {self.split: self._end_kernel, self.split + 3: self._potential_kernel}
@@ -136,10 +136,6 @@ class Dynamics:
             self.regressions[j : j + 1] = [
                 Regression(kernel, self.columns, MOST_END_NOISE if j == self.split else NOISE)
             ]
-
-    def _count(self, flag: NDArray[np.bool_]) -> int:
-        """Of the regressions: where there are flags, more for what is unusual."""
-        return 2 * self.split + 5 if flag.any() else self.split + 4
 
     def _flags(self, flag: NDArray[np.bool_], ends: Array, X: Array) -> Array:
         """The values of flags, the usual one first; which that is stays as it was."""
@@ -184,30 +180,29 @@ class Dynamics:
             bounds[f"{i}.variance"] = LEAST_END_VARIANCE, MOST_END_VARIANCE
         return Sum(*terms), bounds
 
+    def _find_brinks(self, lesson: Lesson) -> NDArray[np.bool_]:
+        """Which ends a brink explains; and whether most others come while flags are not as usual."""
+        usual = ((lesson.states == self.flags[0]) & (lesson.following == self.flags[0]))[:, lesson.flag]
+        unusual = ~usual.all(axis=1)
+        self.brinks, explained = _brinks(lesson.following, lesson.ended, unusual[:, None] & ~lesson.flag)
+        happened = lesson.ended & ~explained
+        self.touching = bool(happened.any() and np.mean(unusual[happened]) > 0.5)
+        return explained
+
     def _learn_columns(self, lesson: Lesson, free: NDArray[np.bool_]) -> Lesson:
         """Flags first: what else happens depends on them as they are by then, and on whether they have just
         changed. The lesson with such inputs."""
         X, split, flag = lesson.inputs, self.split, lesson.flag
-        for j in np.flatnonzero(flag):
-            change = (lesson.following[:, j] - X[:, j]) / (self.flags[1, j] - self.flags[0, j])
-            self._learn_flag(self.regressions[j], lesson, change)
-        X = np.ascontiguousarray(X)
         changes = lesson.following - X[:, :split]
-        if flag.any():
+        if flag.any() and not self.touching:
+            for j in np.flatnonzero(flag):
+                self._learn_flag(self.regressions[j], lesson, changes[:, j] / np.diff(self.flags[:, j]))
             X = np.hstack([np.where(flag, lesson.following + TURN * changes, X[:, :split]), X[:, split:]])
-        lesson = lesson._replace(inputs=X, usual=(X[:, :split] == self.flags[0])[:, flag].all(axis=1))
-        for first, rows in self._banks(lesson):
-            for j in np.flatnonzero(~flag):
-                self.regressions[first + j].learn(
-                    *lesson.about(free & rows, changes[:, j], self._bounds(lesson))
-                )
+        lesson = lesson._replace(inputs=np.ascontiguousarray(X))
+        for j in np.flatnonzero(~flag):
+            rows = free & ~lesson.ended if self.touching else free
+            self.regressions[j].learn(*lesson.about(rows, changes[:, j], self._bounds(lesson)))
         return lesson
-
-    def _banks(self, lesson: Lesson) -> list[tuple[int, NDArray[np.bool_]]]:
-        """Where the regressions begin of what is usual, and where there are flags, of what is not; the rows
-        of each."""
-        banks = [(0, lesson.usual), (self.split + 4, ~lesson.usual)]
-        return banks if lesson.flag.any() else banks[:1]
 
     def _bounds(self, lesson: Lesson) -> dict[str, Any]:
         return self._kernel(lesson.width)[1]
@@ -221,17 +216,17 @@ class Dynamics:
         }
         return Matern32(LENGTHSCALE * width, 100.0, list(range(self.split))), bounds
 
-    def _learn_rewards(self, lesson: Lesson, experience: Experience) -> None:
+    def _learn_rewards(self, lesson: Lesson) -> None:
         """The last ones, and those while episodes go on: as they are, or as V and what actions cost."""
-        split, left = self.split, 0.0
-        if lesson.ended.any():
-            self.regressions[split + 2].learn(
-                *lesson.about(lesson.ended, lesson.rewards, self._bounds(lesson))
-            )
-        used = self.regressions[split + 3].known
+        last, potential, left = self.regressions[self.split + 2], self.regressions[self.split + 3], 0.0
+        ended = lesson.ended & self._before(lesson)
+        if ended.any():
+            width = self._spread(lesson, ended) if self.touching else lesson.width
+            last.learn(*lesson.about(ended, lesson.rewards, self._kernel(width)[1]))
+        used = potential.known
         if not used:
             left = self._learn_going(lesson, lesson.rewards)
-        costs = self._learn_potential(lesson, experience, left)
+        costs = self._learn_potential(lesson, left)
         if costs is not None:
             self._learn_going(lesson, costs)
         elif used:
@@ -239,66 +234,68 @@ class Dynamics:
 
     def _learn_going(self, lesson: Lesson, rewards: Array) -> float:
         """Rewards while episodes go on; the standard deviation of what is left of them."""
-        left = [np.zeros(1)]
-        for (_, rows), at in zip(self._banks(lesson), (self.split + 1, 2 * self.split + 4), strict=False):
-            going, regression = rows & ~lesson.ended, self.regressions[at]
-            if going.any():
-                regression.learn(*lesson.about(going, rewards, self._bounds(lesson)))
-                left.append(rewards[going] - regression(lesson.inputs[going]))
-        return float(np.sqrt(np.mean(np.square(np.concatenate(left)))))
+        going, regression = ~lesson.ended, self.regressions[self.split + 1]
+        if not going.any():
+            return 0.0
+        regression.learn(*lesson.about(going, rewards, self._bounds(lesson)))
+        left = rewards[going] - regression(lesson.inputs[going])
+        return float(np.sqrt(np.mean(np.square(left))))
 
-    def _learn_potential(self, lesson: Lesson, experience: Experience, otherwise: float) -> Array | None:
+    def _learn_potential(self, lesson: Lesson, otherwise: float) -> Array | None:
         """V, and what each row's action costs; None where rewards are no potential, see `potential`."""
-        going = experience.discounts > 0.0
-        X, ahead = np.zeros((2, len(experience), self.columns))
-        X[:, : self.split], ahead[:, : self.split] = experience.inputs[:, : self.split], lesson.following
-        features = potential.features(self.actions, experience.inputs[:, self.split :])
-        steps = potential.Steps(
-            X[going], ahead[going], experience.rewards[going], features[going], lesson.usual[going]
-        )
+        going = ~lesson.ended
+        X, ahead = np.zeros((2, len(going), self.columns))
+        X[:, : self.split], ahead[:, : self.split] = lesson.states, lesson.following
+        features = potential.features(self.actions, lesson.inputs[:, self.split :])
+        steps = potential.Steps(X[going], ahead[going], lesson.rewards[going], features[going])
         bounds = self._potential_kernel(lesson.width)[1]
         costs = potential.learn(self.regressions[self.split + 3], steps, bounds, lesson.search, otherwise)
         return None if costs is None else features @ costs
 
-    def _learn_ends(self, lesson: Lesson) -> Lesson:
-        """Brinks, and what no brink explains; the lesson with ends from where they are foreseen."""
-        ended, split = lesson.ended, self.split
-        thrown = ~lesson.usual[:, None] & ~lesson.flag
-        self.brinks, explained = _brinks(lesson.following, ended, thrown)
-        happened = ended & ~explained
-        self.crashes = bool(happened.any() and np.mean(lesson.usual[happened]) < 0.5)
-        if self.crashes != isinstance(self.regressions[split].kernel, Product):
-            kernel = (self._kernel if self.crashes else self._end_kernel)(lesson.width)[0]
-            noise = NOISE if self.crashes else MOST_END_NOISE
-            self.regressions[split] = Regression(kernel, self.columns, noise)
-        end = self.regressions[split]
-        if self.crashes:
-            lesson = _foreseen(lesson)
-            self._learn_flag(end, lesson, (lesson.ended & ~explained).astype(float))
+    def _learn_ends(self, lesson: Lesson, explained: NDArray[np.bool_]) -> None:
+        """Those that no brink explains."""
+        if self.touching != isinstance(self.regressions[self.split].kernel, Product):
+            kernel = (self._kernel if self.touching else self._end_kernel)(lesson.width)[0]
+            noise = NOISE if self.touching else MOST_END_NOISE
+            self.regressions[self.split] = Regression(kernel, self.columns, noise)
+        end, happened = self.regressions[self.split], lesson.ended & ~explained
+        if self.touching:
+            self._learn_flag(end, lesson, happened.astype(float), happened & self._before(lesson))
         elif happened.any():
             self._learn_event(end, lesson, ~explained)
-        elif ended.any():
+        elif lesson.ended.any():
             end.forget()
-        return lesson
 
-    def _learn_flag(self, flag: Regression, lesson: Lesson, change: Array) -> None:
-        """From inputs where it changed, those next to them, and some others. Lengthscales are measured by how
-        widely the first are spread: what a contact depends on may be a small part of a column's range."""
-        X, width, rng = lesson.inputs, lesson.width, lesson.rng
+    def _before(self, lesson: Lesson) -> NDArray[np.bool_]:
+        """Rows that are not after the end of an imagined episode."""
+        if not self.touching:
+            return np.ones(len(lesson.states), dtype=np.bool_)
+        return (lesson.states == self.flags[0])[:, lesson.flag].all(axis=1)
+
+    def _spread(self, lesson: Lesson, rows: NDArray[np.bool_]) -> Array:
+        """How widely some rows lie: what matters there may be a small part of a column's range."""
+        width, spread = lesson.width, WIDTHS * lesson.inputs[rows, : self.split].std(axis=0)
+        return np.where(spread > LEAST_LENGTHSCALE * FINE * width, np.minimum(spread, width), width)
+
+    def _learn_flag(
+        self, flag: Regression, lesson: Lesson, value: Array, decisive: NDArray[np.bool_] | None = None
+    ) -> None:
+        """From inputs where it is decided (where it is not 0), those next to them, and some others.
+        Lengthscales are measured by how widely the first are spread."""
+        X, rng = lesson.inputs, lesson.rng
         changed = np.zeros(len(X), dtype=np.bool_)
-        rows = np.flatnonzero(change)
+        rows = np.flatnonzero(value if decisive is None else decisive)
         changed[some(rows if len(rows) else np.arange(len(X)), NEAR, rng)] = True
-        spread = WIDTHS * X[changed, : self.split].std(axis=0)
-        spread = np.where(spread > LEAST_LENGTHSCALE * FINE * width, np.minimum(spread, width), width)
+        spread = self._spread(lesson, changed)
         rows = _around(X[:, : self.split] / spread, changed, rng)
-        inputs, target = np.ascontiguousarray(X[rows]), change[rows]
+        inputs, target = np.ascontiguousarray(X[rows]), value[rows]
         if flag.known and (np.abs(flag(inputs) - target) < 0.5).all():
             return
         search, flag.known = lesson.search or not flag.known, True
         if search and np.count_nonzero(target) >= 3:
             flag.search(inputs, target, self._kernel(spread)[1], rng)
         rows = _around(X[:, : self.split] / spread, changed, rng, FIT_FROM - NEAR)  # in true shares
-        flag.fit(np.ascontiguousarray(X[rows]), change[rows], rng, enough=SURE**2)
+        flag.fit(np.ascontiguousarray(X[rows]), value[rows], rng, enough=SURE**2)
 
     def _learn_event(self, event: Regression, lesson: Lesson, among: NDArray[np.bool_]) -> None:
         """An end, from the observations that led to it, those next to them, and some others."""
@@ -330,7 +327,7 @@ class Dynamics:
                 tables[0][0], tables[self.split][0], tables[self.split + 3][0], values, Zt,
                 np.array([len(r.weights) for r in regressions], dtype=np.int64), weights,
                 np.array([r.offset for r in regressions]), np.array([r.scale for r in regressions]),
-                self.walls, self.known, self.brinks, self.flags, np.array([self.crashes]),
+                self.walls, self.known, self.brinks, self.flags, np.array([self.touching]),
             )  # fmt: skip
         return self._world
 
@@ -342,7 +339,7 @@ class Dynamics:
     # -- files --------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Array], list[Any]]:
-        arrays = {name: getattr(self, name) for name in RANGES} | {"crashes": np.array([self.crashes])}
+        arrays = {name: getattr(self, name) for name in RANGES} | {"touching": np.array([self.touching])}
         content = list[Any]()
         for i, regression in enumerate(self.regressions):
             own, described = regression.state()
@@ -355,10 +352,10 @@ class Dynamics:
             setattr(self, name, check.rows(arrays[name], name, self.split, finite=False).copy())
             if len(getattr(self, name)) != 2:
                 raise ValueError(f"{name} has {len(arrays[name])} rows; expected 2")
-        count = self._count(~np.isnan(self.flags[0]))
+        count = self.split + 4
         if content and len(content) != count:
             raise ValueError(f"{len(content)} regressions are kept; expected {count}")
-        self.crashes = bool(np.all(arrays["crashes"]))
+        self.touching = bool(np.all(arrays["touching"]))
         self.regressions = [
             Regression.restored({name: arrays[f"{i}.{name}"] for name in ("Z", "weights")}, described)
             for i, described in enumerate(content)
@@ -387,16 +384,19 @@ def _brinks(
         explained |= over[side, :, column]
 
 
-def _foreseen(lesson: Lesson) -> Lesson:
-    """Rows that lead to an end by a few unusual steps end as well, with all rewards still to come."""
-    ended, rewards = lesson.ended.copy(), lesson.rewards.copy()
-    after = (lesson.following[:-1] == lesson.states[1:]).all(axis=1)
-    follows = ~lesson.usual[:-1] & ~ended[:-1] & after
-    for _ in range(FORESEEN):
-        rows = np.flatnonzero(follows & ended[1:] & ~ended[:-1])
-        rewards[rows] += rewards[rows + 1]
-        ended[rows] = True
-    return lesson._replace(ended=ended, rewards=rewards)
+def _touched(lesson: Lesson, usual: Array) -> Lesson:
+    """Where a flag is not as usual, episodes are over, with all rewards that they still had. Inputs do not
+    tell flags, so that what is known of those on the ground is known of who gets there."""
+    rewards, flag = lesson.rewards.copy(), np.flatnonzero(lesson.flag)
+    follows = (lesson.following[:-1] == lesson.states[1:]).all(axis=1) & ~lesson.ended[:-1]
+    for i in np.flatnonzero(follows)[::-1]:
+        rewards[i] += rewards[i + 1]
+    touched = ((lesson.states != usual) | (lesson.following != usual))[:, flag].any(axis=1)
+    inputs = lesson.inputs.copy()
+    inputs[:, flag] = usual[flag]
+    return lesson._replace(
+        inputs=inputs, rewards=np.where(touched, rewards, lesson.rewards), ended=lesson.ended | touched
+    )
 
 
 def _around(

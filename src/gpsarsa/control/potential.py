@@ -37,7 +37,6 @@ class Steps(NamedTuple):
     ahead: Array  # the next ones
     rewards: Array
     features: Array  # of the actions
-    usual: NDArray[np.bool_]  # which have all flags as they mostly are
 
     def learnt(self) -> NDArray[np.bool_]:
         """Which are not held out."""
@@ -93,7 +92,7 @@ def _costs(potential: Regression, steps: Steps, bounds: dict[str, Any], search: 
             potential.search(X, (y - F @ costs)[learnt], bounds, rng, ahead)
         rest = _left(potential, steps, y)
         of_features = np.array([_left(potential, steps, column) for column in F.T]).T
-        rows = steps.usual & learnt & ~far(np.abs(rest - of_features @ costs))
+        rows = learnt & ~far(np.abs(rest - of_features @ costs))
         costs = least_squares(of_features[rows], rest[rows])
     return costs
 

@@ -26,8 +26,8 @@ ENDED, LOST = 1, 2  # what became of an imagined episode
 
 class World(NamedTuple):
     """All regressions as the compiled loop reads them: those of the observation's columns, of the end, of
-    the reward while the episode goes on, of the last one, and V; where there are flags, again those of the
-    columns and of the reward, for what is unusual. All kernels but the end's and V's share their form."""
+    the reward while the episode goes on, of the last one, and V. All kernels but the end's and V's share
+    their form."""
 
     codes: NDArray[np.int64]
     end_codes: NDArray[np.int64]
@@ -42,7 +42,7 @@ class World(NamedTuple):
     known: Array  # two rows: observations never left this range by much
     brinks: Array  # two rows: beyond them every episode ended, else ∓∞
     flags: Array  # two rows: the only values of a column that has two, the usual one first, else NaN
-    crashes: NDArray[np.bool_]  # one: whether an end depends on where it came from, not on where it led
+    touching: NDArray[np.bool_]  # one: whether episodes are over where a flag is not as usual
 
     @classmethod
     def restored(cls, arrays: Mapping[str, Any], split: int, columns: int) -> World:
@@ -50,13 +50,13 @@ class World(NamedTuple):
         where the compiled loop, which trusts it, would read beyond an array."""
         world = cls(**{name: np.array(arrays[name]) for name in cls._fields})
         most, numbers = world.Zt.shape[-1], world.values.shape[-1]
-        count = split + 4 if np.isnan(world.flags).all() else 2 * split + 5
+        count = split + 4
         ranges = dict.fromkeys(("walls", "known", "brinks", "flags"), (2, split))
         shapes = {
             "values": (count, numbers), "Zt": (count, columns, most), "sizes": (count,),
-            "weights": (count, most), "offset": (count,), "scale": (count,), "crashes": (1,), **ranges,
+            "weights": (count, most), "offset": (count,), "scale": (count,), "touching": (1,), **ranges,
         }  # fmt: skip
-        kinds = {"sizes": np.int64, "crashes": np.bool_}
+        kinds = {"sizes": np.int64, "touching": np.bool_}
         for name, shape in shapes.items():
             array = getattr(world, name)
             if array.shape != shape or array.dtype != kinds.get(name, np.float64):
@@ -101,39 +101,40 @@ def _chance(x, j):
 @compiled
 def _outcomes(
     codes, end_codes, potential_codes, values, Zt, sizes, weights, offset, scale, walls, known, brinks, flags,
-    crashes, X, ahead, rewards, fate,
+    touching, X, ahead, rewards, fate,
 ):  # fmt: skip
     columns = walls.shape[1]  # of the observation
     work, pair = np.zeros((3, Zt.shape[2] + 1)), np.zeros((3, X.shape[1]))
     flagged = ~np.isnan(flags[0])
     for t in range(X.shape[0]):
-        lost = over = unusual = False
+        lost = over = False
         for c in range(X.shape[1]):
             pair[0, c] = pair[2, c] = X[t, c]
         for j in range(columns):
-            if flagged[j]:
+            if not flagged[j]:
+                continue
+            value = X[t, j]
+            if touching[0]:
+                over = over or value != flags[0, j]
+            else:
                 total = _predicted(
                     codes, values[j], Zt[j], sizes[j], weights[j], offset[j], scale[j], pair, 0, work
                 )
                 chance = SURE + (1.0 - 2.0 * SURE) * _chance(pair[0], j)
-                value = flags[int((X[t, j] == flags[1, j]) + total > chance), j]
-                ahead[t, j] = pair[1, j] = value
-                over = over or value < brinks[0, j] or value > brinks[1, j]
+                value = flags[int((value == flags[1, j]) + total > chance), j]
+            ahead[t, j] = pair[1, j] = value
+            over = over or value < brinks[0, j] or value > brinks[1, j]
         for j in range(columns):
             if flagged[j]:
                 pair[0, j] = ahead[t, j] + TURN * (ahead[t, j] - X[t, j])
-                unusual = unusual or pair[0, j] != flags[0, j]
         for j in range(columns + 3):
             if j == columns + (1 if fate[t] == ENDED else 2):  # the other reward (fate is known by then)
                 continue
             if j < columns and flagged[j]:
                 continue
-            form, which = (end_codes, 1) if j == columns and not crashes[0] else (codes, 0)
-            i = j
-            if unusual and (j < columns or j == columns + 1):
-                i = columns + 4 + min(j, columns)
+            form, which = (end_codes, 1) if j == columns and not touching[0] else (codes, 0)
             total = _predicted(
-                form, values[i], Zt[i], sizes[i], weights[i], offset[i], scale[i], pair, which, work
+                form, values[j], Zt[j], sizes[j], weights[j], offset[j], scale[j], pair, which, work
             )
             if j < columns:
                 value = min(max(X[t, j] + total, walls[0, j]), walls[1, j])
@@ -141,7 +142,7 @@ def _outcomes(
                 lost = lost or value < known[0, j] or value > known[1, j]
                 over = over or value < brinks[0, j] or value > brinks[1, j]
             elif j == columns:
-                limit = SURE + (1.0 - 2.0 * SURE) * _chance(pair[0], j) if crashes[0] else 0.5
+                limit = SURE + (1.0 - 2.0 * SURE) * _chance(pair[0], j) if touching[0] else 0.5
                 fate[t] = ENDED if over or total > limit else LOST if lost else 0
             else:
                 rewards[t] = total
