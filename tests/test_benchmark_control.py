@@ -276,9 +276,11 @@ def test_the_table_of_steps_is_made_of_runs():
     def row(contender, task, seed, *curve):
         return {"contender": contender, "task": task, "seed": seed, "evaluations": list(curve)}
 
-    rows = [row("gpsarsa", "CartPole-v1", 4_000 + i, (500, 20.0), (1_000 + 500 * i, 500.0)) for i in range(3)]
-    rows.append(row("gpsarsa", "CartPole-v1", 4_003, (500, 500.0)))
-    rows += [row("dqn", "MountainCar-v0", 3_000 + i, (500, -200.0 + 95 * (i == 0))) for i in range(3)]
+    ours, theirs = control.seeds_of("gpsarsa"), control.seeds_of("dqn")
+    curves = [[(500, 20.0), (1_000 + 500 * i, 500.0)] for i in range(3)]
+    rows = [row("gpsarsa", "CartPole-v1", ours[i], *curve) for i, curve in enumerate(curves)]
+    rows.append(row("gpsarsa", "CartPole-v1", ours[3], (500, 500.0)))
+    rows += [row("dqn", "MountainCar-v0", theirs[i], (500, -200.0 + 95 * (i == 0))) for i in range(3)]
     lines = {cells[0]: cells[1:] for cells in tables.sample_efficiency(rows)}
     assert lines["steps until first passed"] == ["gpsarsa", "tile coding", "DQN", "PPO", "SAC"]
     assert lines["CartPole-v1 (475)"] == ["1 500", "not measured", "not measured", "not measured", "–"]
