@@ -52,7 +52,7 @@ TOUCHED, MOST_TOUCHED = 3, 0.3  # different inputs, and share of all, that led t
 FELL = 3  # episodes that ended beyond where any went on: a brink
 NEW, BEYOND = 0.02, 0.1  # so far outside, of a column's range, begins what is new; of its reach, what is lost
 RANGES = "walls", "known", "seen", "brinks", "flags"
-LEAST_POTENTIAL_NOISE = 1e-3
+LEAST_POTENTIAL_NOISE = 1e-3  # variance of V's noise
 NEAR = 200  # rows next to the ended ones, and as many others, by which ends are learnt
 
 
@@ -182,8 +182,7 @@ class Dynamics:
 
     def _find_brinks(self, lesson: Lesson) -> NDArray[np.bool_]:
         """Which ends a brink explains; and whether most others come while flags are not as usual."""
-        usual = ((lesson.states == self.flags[0]) & (lesson.following == self.flags[0]))[:, lesson.flag]
-        unusual = ~usual.all(axis=1)
+        unusual = _unusual(lesson, self.flags[0])
         self.brinks, explained = _brinks(lesson.following, lesson.ended, unusual[:, None] & ~lesson.flag)
         happened = lesson.ended & ~explained
         self.touching = bool(happened.any() and np.mean(unusual[happened]) > 0.5)
@@ -199,8 +198,8 @@ class Dynamics:
                 self._learn_flag(self.regressions[j], lesson, changes[:, j] / np.diff(self.flags[:, j]))
             X = np.hstack([np.where(flag, lesson.following + TURN * changes, X[:, :split]), X[:, split:]])
         lesson = lesson._replace(inputs=np.ascontiguousarray(X))
+        rows = free & ~lesson.ended if self.touching else free
         for j in np.flatnonzero(~flag):
-            rows = free & ~lesson.ended if self.touching else free
             self.regressions[j].learn(*lesson.about(rows, changes[:, j], self._bounds(lesson)))
         return lesson
 
@@ -218,12 +217,12 @@ class Dynamics:
 
     def _learn_rewards(self, lesson: Lesson) -> None:
         """The last ones, and those while episodes go on: as they are, or as V and what actions cost."""
-        last, potential, left = self.regressions[self.split + 2], self.regressions[self.split + 3], 0.0
+        last, V, left = self.regressions[self.split + 2], self.regressions[self.split + 3], 0.0
         ended = lesson.ended & self._before(lesson)
         if ended.any():
             width = self._spread(lesson, ended) if self.touching else lesson.width
             last.learn(*lesson.about(ended, lesson.rewards, self._kernel(width)[1]))
-        used = potential.known
+        used = V.known
         if not used:
             left = self._learn_going(lesson, lesson.rewards)
         costs = self._learn_potential(lesson, left)
@@ -270,7 +269,7 @@ class Dynamics:
         """Rows that are not after the end of an imagined episode."""
         if not self.touching:
             return np.ones(len(lesson.states), dtype=np.bool_)
-        return (lesson.states == self.flags[0])[:, lesson.flag].all(axis=1)
+        return ~_differ(lesson.states, self.flags[0], lesson.flag)
 
     def _spread(self, lesson: Lesson, rows: NDArray[np.bool_]) -> Array:
         """How widely some rows lie: what matters there may be a small part of a column's range."""
@@ -384,15 +383,25 @@ def _brinks(
         explained |= over[side, :, column]
 
 
+def _differ(states: Array, usual: Array, flag: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which observations have a flag that is not as usual."""
+    return (states != usual)[:, flag].any(axis=1)
+
+
+def _unusual(lesson: Lesson, usual: Array) -> NDArray[np.bool_]:
+    """Which steps begin or end with such an observation."""
+    before, after = (_differ(states, usual, lesson.flag) for states in (lesson.states, lesson.following))
+    return before | after
+
+
 def _touched(lesson: Lesson, usual: Array) -> Lesson:
     """Where a flag is not as usual, episodes are over, with all rewards that they still had. Inputs do not
     tell flags, so that what is known of those on the ground is known of who gets there."""
-    rewards, flag = lesson.rewards.copy(), np.flatnonzero(lesson.flag)
+    rewards, touched = lesson.rewards.copy(), _unusual(lesson, usual)
     follows = (lesson.following[:-1] == lesson.states[1:]).all(axis=1) & ~lesson.ended[:-1]
     for i in np.flatnonzero(follows)[::-1]:
         rewards[i] += rewards[i + 1]
-    touched = ((lesson.states != usual) | (lesson.following != usual))[:, flag].any(axis=1)
-    inputs = lesson.inputs.copy()
+    inputs, flag = lesson.inputs.copy(), np.flatnonzero(lesson.flag)
     inputs[:, flag] = usual[flag]
     return lesson._replace(
         inputs=inputs, rewards=np.where(touched, rewards, lesson.rewards), ended=lesson.ended | touched
