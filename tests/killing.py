@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import tables
 
-from gpsarsa import training
+from gpsarsa import checkpoint, training
 from gpsarsa.offline import evaluate as evaluate_table
 from gpsarsa.offline import open_dataset
 from gpsarsa.offline.recording import write_table
@@ -48,6 +48,7 @@ def evaluate(folder: Path) -> None:
         write_table(table, **tables.columns([20] * 200), rows_per_group=100)
     source = open_dataset(str(table), rows_per_partition=100)  # many small ones
     folder.mkdir(exist_ok=True)
+    checkpoint.sweep(folder, ["model.safetensors"])  # `evaluate_into` does, but learns a kernel first
     evaluate_table(
         source, gamma=0.9, kernel=tables.KERNEL, noise_variance=tables.NOISE, pseudo_inputs=12, bootstrap=25,
         work=folder / "partial", workers=1,

@@ -43,14 +43,17 @@ def open_dataset(source: Any, *, rows_per_partition: int = 200_000) -> Dataset:
 
     Parameters
     ----------
-    source : path, list of paths, str, Minari dataset or Transitions
+    source : path, list of paths, str, Minari dataset, Transitions or Dataset
         A Parquet file, a folder (every *.parquet in it, at any depth), a pattern such as "logs/*.parquet",
         or a list of these; "minari:<id>" for a local Minari dataset. Transitions keep their own discounts,
-        whatever γ is asked for; their inputs count as observations, to which no policy can be asked.
+        whatever γ is asked for; their inputs count as observations, to which no policy can be asked. A
+        Dataset stays as it is.
     rows_per_partition : int
         About how many rows a partition has; a row group is never divided.
     """
     size = check.at_least_one(rows_per_partition, "rows_per_partition")
+    if isinstance(source, Dataset):
+        return source
     if isinstance(source, Transitions):
         return Memory(source, size)
     if hasattr(source, "iterate_episodes") and hasattr(source, "storage"):

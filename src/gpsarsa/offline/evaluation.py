@@ -281,7 +281,7 @@ def evaluate(
     progress_bar : bool
         Whether to show progress on standard error.
     """
-    dataset = source if isinstance(source, Dataset) else open_dataset(source)
+    dataset = open_dataset(source)
     check.one_of(noise, "noise", ("auto", "iid", "correlated"))
     if noise == "correlated" and target_policy is not None:
         raise ValueError(
