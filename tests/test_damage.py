@@ -102,6 +102,7 @@ def test_a_world_that_the_compiled_loop_could_not_read(workshop):
         "values": own["values"][:, :1],
         "weights": own["weights"].astype(np.float32),
         "offset": own["offset"][None],
+        "partners": np.full(4, 4),
     }.items():
         with pytest.raises(ValueError, match=r"world|codes"):
             World.restored({**own, name: bad}, 4, 5)

@@ -12,7 +12,7 @@ from test_sparse import close
 
 from gpsarsa import SarsaAgent, SparseGPSarsa
 from gpsarsa.control import imagination as module
-from gpsarsa.control.dynamics import Dynamics, Lesson, _brinks, _touched
+from gpsarsa.control.dynamics import Dynamics, Lesson, _brinks, _partners, _touched
 from gpsarsa.control.episodes import Judged
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.imagination import Imagination, Sight
@@ -276,6 +276,40 @@ def test_dynamics_are_saved_whole(experience, imagination):
     other2.learn(more, two)
     for mine, theirs in zip(imagination2.world, other2.world, strict=True):
         assert np.array_equal(mine, theirs, equal_nan=True)
+
+
+def turn(s, a):
+    """A hand of length 3 that actions 0, 1, 2 turn."""
+    angle = np.arctan2(s[1], s[0]) + 0.1 * (a - 0.9) + 0.05 * s[0] / 3.0
+    return 3.0 * np.array([np.cos(angle), np.sin(angle)]), -s[0], False
+
+
+def test_what_lies_on_a_circle_stays_there():
+    rng = np.random.default_rng(0)
+    experience, angles = Experience(2, 1, 10_000), rng.uniform(0.0, 2.0 * np.pi, 600)
+    for angle in angles:
+        s, a = 3.0 * np.array([np.cos(angle), np.sin(angle)]), float(rng.integers(3))
+        ahead, reward, _ = turn(s, a)
+        experience.add(np.append(s, a), reward, np.append(ahead, 1.0), GAMMA, rng)
+    box = spaces.Box(-4.0, 4.0, (2,), np.float64)
+    dynamics = Dynamics(Observations(box), Actions(spaces.Discrete(3)))
+    dynamics.learn(experience, rng)
+    np.testing.assert_array_equal(dynamics.partners, [1, 0])
+    s = at = np.array([3.0, 0.0])
+    for _ in range(1_000):
+        a = float(rng.integers(3))
+        s, at = turn(s, a)[0], dynamics.world.outcomes(np.append(at, a)[None])[0][0, :2]
+    assert np.hypot(*at) == pytest.approx(3.0, abs=1e-9)
+    assert np.abs(s - at).max() < 0.03
+
+
+def test_which_columns_lie_on_a_circle():
+    rng = np.random.default_rng(0)
+    one, two = rng.uniform(-1.0, 1.0, (2, 50))
+    on = np.array([np.cos(one), 1e3 * np.cos(two), one, np.sin(one), np.full(50, 2.0), 1e3 * np.sin(two)]).T
+    np.testing.assert_array_equal(_partners(on), [3, 5, -1, 0, -1, 1])
+    np.testing.assert_array_equal(_partners(on * (1.0 + 0.01 * rng.normal(size=on.shape))), np.full(6, -1))
+    np.testing.assert_array_equal(_partners(on[:, 4:5]), [-1])
 
 
 def bounce(s, a):

@@ -13,6 +13,9 @@
                                          some ended; elsewhere where h(s′) > ½, a regression on 0 (it
                                          went on) and 1 (it ended)
 
+Two columns whose squares always have the same sum, as an angle's cosine and sine, lie on a circle, and what
+is imagined stays there: errors too small to matter in one step would lead away from it in a hundred.
+
 Where most ends that no column explains come while flags are not as usual, as after a lander touched the
 ground, what happens there is rare, violent and not worth foreseeing: imagined episodes are over as soon as a
 flag is not as usual, by chance, h(s, a), and the last reward is all that real ones still earned from there.
@@ -25,6 +28,7 @@ that lie far from the fit are left out of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +40,7 @@ from gpsarsa.control import potential
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.regression import FINE, FIT_FROM, LEAST_NOISE, NOISE, Regression, some
 from gpsarsa.control.spaces import Actions, Observations, Scaling
-from gpsarsa.control.world import SURE, TURN, World
+from gpsarsa.control.world import SURE, TURN, World, check_partners
 from gpsarsa.kernels import RBF, Delta, Kernel, Matern32, Product, Sum
 
 __all__ = ["Dynamics"]
@@ -51,6 +55,7 @@ LEAST_END_VARIANCE, MOST_END_VARIANCE = 1e-4, 10.0
 TOUCHED, MOST_TOUCHED = 3, 0.3  # different inputs, and share of all, that led to a column's extreme: a wall
 FELL = 3  # episodes that ended beyond where any went on: a brink
 NEW, BEYOND = 0.02, 0.1  # so far outside, of a column's range, begins what is new; of its reach, what is lost
+ROUND = 1e-3  # columns lie on a circle where the sum of their squares varies by so much less than these
 RANGES = "walls", "known", "seen", "brinks", "flags"
 LEAST_POTENTIAL_NOISE = 1e-3  # variance of V's noise
 NEAR = 200  # rows next to the ended ones, and as many others, by which ends are learnt
@@ -84,6 +89,7 @@ class Dynamics:
         self.regressions: list[Regression] = []  # in the order of `World`
         self.walls = self.known = self.seen = self.brinks = np.zeros((2, self.split))
         self.flags = np.full((2, self.split), np.nan)
+        self.partners = np.full(self.split, -1, dtype=np.int64)  # of columns on a circle: the other one
         self.touching = False  # whether imagined episodes are over where a flag is not as usual
         self.growth = 1.0  # of what is known, when it was last learnt: the largest share of a column's range
         self._world: World | None = None
@@ -95,6 +101,7 @@ class Dynamics:
         ends = np.array([seen.min(axis=0), seen.max(axis=0)])
         width = Scaling.of(seen, *ends).width
         flag = ((seen == ends[0]) | (seen == ends[1])).all(axis=0) & (ends[0] < ends[1])
+        self.partners = _partners(seen)
         free = self._walls(X, following, ends, flag)
         before, self.seen = self.seen, ends + [[-NEW], [NEW]] * width
         self.growth = float(np.max(1.0 - np.ptp(before, axis=0) / np.ptp(self.seen, axis=0)))
@@ -326,7 +333,8 @@ class Dynamics:
                 tables[0][0], tables[self.split][0], tables[self.split + 3][0], values, Zt,
                 np.array([len(r.weights) for r in regressions], dtype=np.int64), weights,
                 np.array([r.offset for r in regressions]), np.array([r.scale for r in regressions]),
-                self.walls, self.known, self.brinks, self.flags, np.array([self.touching]),
+                self.walls, self.known, self.brinks, self.flags, self.partners,
+                np.array([self.touching]),
             )  # fmt: skip
         return self._world
 
@@ -338,7 +346,8 @@ class Dynamics:
     # -- files --------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Array], list[Any]]:
-        arrays = {name: getattr(self, name) for name in RANGES} | {"touching": np.array([self.touching])}
+        arrays = {name: getattr(self, name) for name in RANGES}
+        arrays |= {"partners": self.partners, "touching": np.array([self.touching])}
         content = list[Any]()
         for i, regression in enumerate(self.regressions):
             own, described = regression.state()
@@ -355,11 +364,24 @@ class Dynamics:
         if content and len(content) != count:
             raise ValueError(f"{len(content)} regressions are kept; expected {count}")
         self.touching = bool(np.all(arrays["touching"]))
+        self.partners = np.array(arrays["partners"], dtype=np.int64)
+        check_partners(self.partners, self.split)
         self.regressions = [
             Regression.restored({name: arrays[f"{i}.{name}"] for name in ("Z", "weights")}, described)
             for i, described in enumerate(content)
         ]
         self._world = None
+
+
+def _partners(seen: Array) -> NDArray[np.int64]:
+    """Of each column the other one with which it lies on a circle around 0, or −1."""
+    squares = np.square(seen)
+    partners, varies = np.full(seen.shape[1], -1, dtype=np.int64), np.ptp(squares, axis=0)
+    for i, j in combinations(range(seen.shape[1]), 2):
+        least = min(varies[i], varies[j])
+        if max(partners[i], partners[j]) < 0 and np.ptp(squares[:, i] + squares[:, j]) < ROUND * least:
+            partners[i], partners[j] = j, i
+    return partners
 
 
 def _brinks(

@@ -17,7 +17,7 @@ from gpsarsa._linalg import compiled
 from gpsarsa._table import kernel_row, numbers_read
 from gpsarsa._validation import Array
 
-__all__ = ["ENDED", "LOST", "SURE", "TURN", "World"]
+__all__ = ["ENDED", "LOST", "SURE", "TURN", "World", "check_partners"]
 
 SURE = 0.1  # a flag changes by chance, but not where that is so improbable
 TURN = 0.5  # a flag that has just changed counts as so much beyond what it is now
@@ -42,6 +42,7 @@ class World(NamedTuple):
     known: Array  # two rows: observations never left this range by much
     brinks: Array  # two rows: beyond them every episode ended, else ∓∞
     flags: Array  # two rows: the only values of a column that has two, the usual one first, else NaN
+    partners: NDArray[np.int64]  # of each column: the other one of a circle, else −1
     touching: NDArray[np.bool_]  # one: whether episodes are over where a flag is not as usual
 
     @classmethod
@@ -54,15 +55,17 @@ class World(NamedTuple):
         ranges = dict.fromkeys(("walls", "known", "brinks", "flags"), (2, split))
         shapes = {
             "values": (count, numbers), "Zt": (count, columns, most), "sizes": (count,),
-            "weights": (count, most), "offset": (count,), "scale": (count,), "touching": (1,), **ranges,
+            "weights": (count, most), "offset": (count,), "scale": (count,), "partners": (split,),
+            "touching": (1,), **ranges,
         }  # fmt: skip
-        kinds = {"sizes": np.int64, "touching": np.bool_}
+        kinds = {"sizes": np.int64, "partners": np.int64, "touching": np.bool_}
         for name, shape in shapes.items():
             array = getattr(world, name)
             if array.shape != shape or array.dtype != kinds.get(name, np.float64):
                 raise ValueError(f"the world's {name} is {array.dtype} of shape {array.shape}")
         if world.sizes.min() < 0 or world.sizes.max() > most:
             raise ValueError(f"the world's sizes are {world.sizes}; expected at most {most}")
+        check_partners(world.partners, split)
         forms = world.codes, world.end_codes, world.potential_codes
         if max(numbers_read(codes, columns) for codes in forms) > numbers:
             raise ValueError("the world's values are fewer than its codes need")
@@ -74,6 +77,12 @@ class World(NamedTuple):
         ahead, rewards, fate = np.zeros_like(X), np.empty(len(X)), np.empty(len(X), dtype=np.int8)
         _outcomes(*self, X, ahead, rewards, fate)
         return ahead, rewards, fate
+
+
+def check_partners(partners: NDArray[Any], split: int) -> None:
+    """ValueError where they are not columns, or −1."""
+    if partners.shape != (split,) or not ((partners >= -1) & (partners < split)).all():
+        raise ValueError(f"the world's partners are {partners}; expected {split} columns, or -1")
 
 
 @compiled
@@ -99,9 +108,23 @@ def _chance(x, j):
 
 
 @compiled
+def _round(partners, before, after, copy):
+    """Columns of a circle stay as far from its middle as they were."""
+    for i in range(len(partners)):
+        j = partners[i]
+        if j > i:
+            far = np.hypot(after[i], after[j])
+            if far > 0.0:
+                factor = np.hypot(before[i], before[j]) / far
+                after[i] *= factor
+                after[j] *= factor
+                copy[i], copy[j] = after[i], after[j]
+
+
+@compiled
 def _outcomes(
     codes, end_codes, potential_codes, values, Zt, sizes, weights, offset, scale, walls, known, brinks, flags,
-    touching, X, ahead, rewards, fate,
+    partners, touching, X, ahead, rewards, fate,
 ):  # fmt: skip
     columns = walls.shape[1]  # of the observation
     work, pair = np.zeros((3, Zt.shape[2] + 1)), np.zeros((3, X.shape[1]))
@@ -127,25 +150,29 @@ def _outcomes(
         for j in range(columns):
             if flagged[j]:
                 pair[0, j] = ahead[t, j] + TURN * (ahead[t, j] - X[t, j])
-        for j in range(columns + 3):
-            if j == columns + (1 if fate[t] == ENDED else 2):  # the other reward (fate is known by then)
-                continue
-            if j < columns and flagged[j]:
-                continue
-            form, which = (end_codes, 1) if j == columns and not touching[0] else (codes, 0)
-            total = _predicted(
-                form, values[j], Zt[j], sizes[j], weights[j], offset[j], scale[j], pair, which, work
-            )
-            if j < columns:
-                value = min(max(X[t, j] + total, walls[0, j]), walls[1, j])
-                ahead[t, j] = pair[1, j] = value
+        for j in range(columns):
+            if not flagged[j]:
+                total = _predicted(
+                    codes, values[j], Zt[j], sizes[j], weights[j], offset[j], scale[j], pair, 0, work
+                )
+                ahead[t, j] = pair[1, j] = min(max(X[t, j] + total, walls[0, j]), walls[1, j])
+        _round(partners, X[t], ahead[t], pair[1])
+        for j in range(columns):
+            if not flagged[j]:
+                value = ahead[t, j]
                 lost = lost or value < known[0, j] or value > known[1, j]
                 over = over or value < brinks[0, j] or value > brinks[1, j]
-            elif j == columns:
-                limit = SURE + (1.0 - 2.0 * SURE) * _chance(pair[0], j) if touching[0] else 0.5
-                fate[t] = ENDED if over or total > limit else LOST if lost else 0
-            else:
-                rewards[t] = total
+        j = columns
+        total = _predicted(
+            codes if touching[0] else end_codes, values[j], Zt[j], sizes[j], weights[j], offset[j], scale[j],
+            pair, 0 if touching[0] else 1, work,
+        )  # fmt: skip
+        limit = SURE + (1.0 - 2.0 * SURE) * _chance(pair[0], j) if touching[0] else 0.5
+        fate[t] = ENDED if over or total > limit else LOST if lost else 0
+        j = columns + (2 if fate[t] == ENDED else 1)
+        rewards[t] = _predicted(
+            codes, values[j], Zt[j], sizes[j], weights[j], offset[j], scale[j], pair, 0, work
+        )
         v = columns + 3
         if fate[t] != ENDED and sizes[v] > 0:
             for sign, which in ((1.0, 2), (-1.0, 1)):
