@@ -12,11 +12,12 @@ from test_sparse import close
 
 from gpsarsa import SarsaAgent, SparseGPSarsa
 from gpsarsa.control import imagination as module
-from gpsarsa.control.dynamics import Dynamics, Lesson, _brinks, _partners, _touched
+from gpsarsa.control.dynamics import Dynamics, _brinks, _partners
 from gpsarsa.control.episodes import Judged
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.imagination import Imagination, Sight
 from gpsarsa.control.incumbent import Contender, Incumbent
+from gpsarsa.control.lessons import Lesson, touched
 from gpsarsa.control.policies import EpsilonGreedy
 from gpsarsa.control.potential import features
 from gpsarsa.control.regression import Regression
@@ -398,20 +399,18 @@ def test_which_value_of_a_flag_is_usual_does_not_change():
 
 
 def test_who_touches_the_ground_gets_what_those_did_who_touched_it():
-    """With action 2 one sinks in, and two steps later is thrown anywhere; with others one lies for a step and
-    is praised for it. What follows a touch is not imagined, but what it earns, all in all, is."""
+    """Who falls deep loses more; two steps later all are thrown anywhere, praised if they took action 1.
+    What follows a touch is not imagined, but what it earns, all in all, is."""
     thrown = np.random.default_rng(1)
 
     def fall(s, a):
         x, touching = s[0], s[1] == 1.0
         if not touching:
             x -= 0.06 + 0.02 * a + 0.01 * np.sin(5 * x)
-            return (np.array([x, 0.0]) if x > -0.5 else np.array([-0.5 - 0.1 * (a == 2.0), 1.0])), -1.0, False
-        if x > -0.55:
-            return np.array([0.6, 1.0]), 5.0, True
-        if x > -0.63:
-            return np.array([x - 0.05, 1.0]), -1.0, False
-        return np.array([thrown.uniform(-0.4, 0.8), 1.0]), -10.0, True
+            return np.array([x, float(x < -0.5)]), -1.0, False
+        if x > -0.7:
+            return np.array([x - 0.2, 1.0]), 100.0 * (x + 0.5), False
+        return np.array([thrown.uniform(-0.4, 0.8), 1.0]), 4.0 * (a == 1.0), True
 
     experience, test = walked(3_000, worlds=fall), walked(2_000, seed=5, worlds=fall)
     for rows in (experience, test):
@@ -419,13 +418,15 @@ def test_who_touches_the_ground_gets_what_those_did_who_touched_it():
     imagination = imagined(experience)
     assert imagination.dynamics.touching
     assert not np.isfinite(imagination.dynamics.brinks).any()
+    np.testing.assert_array_equal(imagination.dynamics.rest, [1.0])
     X, touches = test.inputs.copy(), (test.inputs[:, 1] == 0.0) & (test.following[:, 1] == 1.0)
     ahead, rewards, fate = imagination.world.outcomes(X)
-    hard, soft = touches & (X[:, 2] == 2.0), touches & (X[:, 2] == 0.0)
-    assert min(hard.sum(), soft.sum()) > 20
+    assert touches.sum() > 100
     assert np.mean(fate[touches] == ENDED) > 0.8
-    assert np.median(rewards[hard & (fate == ENDED)]) == pytest.approx(-12.0, abs=1.0)
-    assert np.median(rewards[soft & (fate == ENDED)]) == pytest.approx(4.0, abs=1.0)
+    over = touches & (fate == ENDED)
+    expected = -1.0 + 100.0 * (test.following[over, 0] + 0.5) + 4.0
+    assert np.ptp(expected) > 6.0
+    assert np.abs(rewards[over] - expected).mean() < 1.0
     flying = (X[:, 0] > -0.3) & (X[:, 1] == 0.0)
     assert np.mean(fate[flying] == ENDED) < 0.01
     np.testing.assert_allclose(ahead[flying, 0], test.following[flying, 0], atol=0.01)
@@ -436,29 +437,54 @@ def test_who_touches_the_ground_gets_what_those_did_who_touched_it():
     other = Imagination(*spaces_of(), GAMMA, 60)
     other.restore(*imagination.state())
     assert other.dynamics.touching
+    np.testing.assert_array_equal(other.dynamics.rest, [1.0])
+    np.testing.assert_array_equal(other.world.outcomes(X)[1], rewards)
+    np.testing.assert_array_equal(other.world.outcomes(X)[2], fate)
+    values = values_of(posterior(), imagination.candidates, 2, GAMMA, world=imagination.world)
+    for row in ([-0.6, 1.0], [0.4, 1.0]):
+        np.testing.assert_array_equal(imagination.plan(values, np.array(row)), [1.0])
     arrays, content = imagination.state()
     content["dynamics"] = content["dynamics"][:-1]
     with pytest.raises(ValueError, match="5 regressions are kept; expected 6"):
         Imagination(*spaces_of(), GAMMA, 60).restore(arrays, content)
-    np.testing.assert_array_equal(other.world.outcomes(X)[2], fate)
 
 
-def test_an_episode_is_over_where_a_flag_is_not_as_usual():
-    """Two episodes, of which the second was cut off, and a third that has just begun."""
+def lesson_of(states, following, rewards, ended, actions):
+    return Lesson(
+        states, np.column_stack([states, actions]), following, rewards, ended, np.array([True, False]),
+        np.ones(2), np.random.default_rng(0), True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_an_episode_is_over_where_a_flag_is_not_as_usual(interleaved):
+    """Two episodes, of which the second was cut off, and a third that has just begun; one after the other, or
+    side by side as several environments store them."""
     states = np.array([[0.0, 7.0], [0.0, 8.0], [1.0, 9.0], [1.0, 6.0], [0.0, 5.0], [1.0, 4.0], [0.0, 3.0]])
     following = np.array([[0.0, 8.0], [1.0, 9.0], [1.0, 6.0], [1.0, 1.0], [1.0, 4.0], [1.0, 2.0], [0.0, 2.0]])
     ended = np.array([False, False, False, True, False, False, False])
-    lesson = Lesson(
-        states, states, following, np.arange(7.0), ended, np.array([True, False]), np.ones(2),
-        np.random.default_rng(0), True,
-    )  # fmt: skip
-    touched = _touched(lesson, np.zeros(2))
-    np.testing.assert_array_equal(touched.ended, [False, True, True, True, True, True, False])
-    np.testing.assert_array_equal(touched.rewards, [0.0, 6.0, 5.0, 3.0, 9.0, 5.0, 6.0])
-    np.testing.assert_array_equal(touched.inputs[:, 0], 0.0)
-    np.testing.assert_array_equal(touched.inputs[:, 1], states[:, 1])
-    np.testing.assert_array_equal(lesson.rewards, np.arange(7.0))
-    np.testing.assert_array_equal(lesson.inputs, states)
+    actions = np.array([0.0, 0.0, 2.0, 2.0, 1.0, 0.0, 1.0])
+    order = np.array([0, 4, 6, 1, 5, 2, 3]) if interleaved else np.arange(7)
+    lesson = lesson_of(*(a[order].copy() for a in (states, following, np.arange(7.0), ended, actions)))
+    choices = np.array([[0.0], [1.0], [2.0]])
+    learnt = touched(lesson, np.array([0.0, np.nan]), choices)
+    back = np.argsort(order)
+    np.testing.assert_array_equal(learnt.ended[back], [False, True, True, True, True, True, False])
+    first = [0, 1, 4, 6]  # what comes later is learnt by nobody
+    np.testing.assert_array_equal(learnt.rewards[back][first], [0.0, 6.0, 9.0, 6.0])
+    np.testing.assert_array_equal(learnt.since[back][first], [-1, 2, 0, -1])
+    np.testing.assert_array_equal(learnt.inputs[:, 0], 0.0)
+    np.testing.assert_array_equal(learnt.inputs[:, 1:], lesson.inputs[:, 1:])
+    np.testing.assert_array_equal(lesson.rewards, np.arange(7.0)[order])
+    np.testing.assert_array_equal(lesson.inputs[:, :2], states[order])
+
+
+def test_an_observation_that_comes_again_is_no_endless_episode():
+    states = np.array([[0.0, 7.0], [1.0, 9.0], [1.0, 9.0], [0.0, 6.0], [1.0, 9.0]])
+    following = np.array([[1.0, 9.0], [1.0, 9.0], [1.0, 9.0], [0.0, 6.0], [1.0, 9.0]])
+    lesson = lesson_of(states, following, np.arange(5.0), np.zeros(5, np.bool_), np.zeros(5))
+    learnt = touched(lesson, np.array([0.0, np.nan]), np.zeros((1, 1)))
+    np.testing.assert_array_equal(learnt.rewards[[0, 3]], [7.0, 3.0])
 
 
 def test_rewards_for_coming_nearer_are_learnt_as_differences():

@@ -68,14 +68,31 @@ def test_drawn_rules_are_spread_around_the_rule():
         weights=np.arange(9.0).reshape(3, 3), spread=np.linspace(0.1, 0.9, 9).reshape(3, 3)
     )
     rng = np.random.default_rng(6)
-    drawn = np.array([rule.drawn(rng).weights for _ in range(4_000)])
+    drawn = np.array([rule.drawn(rng, CANDIDATES).weights for _ in range(4_000)])
     np.testing.assert_allclose(drawn.mean(axis=0), rule.weights, atol=0.06)
     np.testing.assert_allclose(drawn.std(axis=0), rule.spread, rtol=0.1)
+
+
+def test_where_a_flag_is_not_as_usual_all_take_one_action():
+    rule = Rule.blank(STATES, CANDIDATES, False)._replace(
+        weights=np.array([[0.0] * 3, [0.0] * 3, [0.0, 0.0, 1.0]])
+    )
+    X = np.array([[1.0, 0.0], [1.0, 1.0], [2.0, 0.0]])
+    np.testing.assert_array_equal(rule.greedy(X), [[2.0], [2.0], [2.0]])
+    resting = rule._replace(usual=np.array([np.nan, 0.0]), rest=np.array([1.0]))
+    np.testing.assert_array_equal(resting.greedy(X), [[2.0], [1.0], [2.0]])
+    rng = np.random.default_rng(0)
+    drawn = [float(resting.drawn(rng, CANDIDATES).rest[0]) for _ in range(3_000)]
+    shares = np.bincount(np.array(drawn, dtype=int)) / len(drawn)
+    np.testing.assert_allclose(shares, [1.0 / 6.0, 4.0 / 6.0, 1.0 / 6.0], atol=0.04)
+    assert np.isnan(rule.drawn(rng, CANDIDATES).rest).all()
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("usual", [0.0]),
+        ("rest", [1.0, 2.0]),
         ("width", [1.0, 0.0]),
         ("weights", np.zeros((2, 3))),
         ("spread", np.zeros((3, 2))),
@@ -88,6 +105,8 @@ def test_a_damaged_rule_is_refused(name, value):
     assert (rule.restored(kept).weights == rule.weights).all()
     with pytest.raises(ValueError, match=name):
         rule.restored({**kept, name: np.array(value)})
+    with pytest.raises(ValueError, match="expected an action"):
+        rule.restored({**kept, "usual": np.array([np.nan, 0.0])})
 
 
 class Wide(gym.Env):

@@ -18,7 +18,9 @@ is imagined stays there: errors too small to matter in one step would lead away 
 
 Where most ends that no column explains come while flags are not as usual, as after a lander touched the
 ground, what happens there is rare, violent and not worth foreseeing: imagined episodes are over as soon as a
-flag is not as usual, by chance, h(s, a), and the last reward is all that real ones still earned from there.
+flag is not as usual, by chance, h(s, a). The last reward is all that real ones still earned from there, by
+where the step would have led and the action that they took most often since; the one that would have earned
+most, all in all, is the one to take there (`rest`).
 
 Each is a sparse Gaussian process (SparseGPSarsa with γ = 0; for V, γ = 1) whose hyperparameters are learnt by
 the evidence. Physics is smooth but for walls and contacts, whose few rows would blur everything else: rows
@@ -29,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,14 +40,15 @@ from gpsarsa import _validation as check
 from gpsarsa._validation import Array
 from gpsarsa.control import potential
 from gpsarsa.control.experience import Experience
+from gpsarsa.control.lessons import Lesson, touched, unusual
 from gpsarsa.control.regression import FINE, FIT_FROM, LEAST_NOISE, NOISE, Regression, some
 from gpsarsa.control.spaces import Actions, Observations, Scaling
-from gpsarsa.control.world import SURE, TURN, World, check_partners
+from gpsarsa.control.world import SURE, TURN, World, check_partners, strange
 from gpsarsa.kernels import RBF, Delta, Kernel, Matern32, Product, Sum
 
 __all__ = ["Dynamics"]
 
-END_PSEUDO_INPUTS = 80
+END_PSEUDO_INPUTS, PASSES = 200, 3  # of ends; fits, each with what the last one mistook
 LENGTHSCALE, LEAST_LENGTHSCALE, MOST_LENGTHSCALE = 0.5, 0.05, 10.0  # of a column's visited range
 LEAST_SHARE, MOST_SHARE = 0.01, 0.9999  # between discrete actions
 LEAST_VARIANCE, MOST_VARIANCE, MOST_NOISE = 0.01, 1e3, 1.0  # outcomes have variance 1
@@ -56,27 +59,10 @@ TOUCHED, MOST_TOUCHED = 3, 0.3  # different inputs, and share of all, that led t
 FELL = 3  # episodes that ended beyond where any went on: a brink
 NEW, BEYOND = 0.02, 0.1  # so far outside, of a column's range, begins what is new; of its reach, what is lost
 ROUND = 1e-3  # columns lie on a circle where the sum of their squares varies by so much less than these
+FEW = 7  # continuous actions that are told apart where a flag is not as usual
 RANGES = "walls", "known", "seen", "brinks", "flags"
 LEAST_POTENTIAL_NOISE = 1e-3  # variance of V's noise
 NEAR = 200  # rows next to the ended ones, and as many others, by which ends are learnt
-
-
-class Lesson(NamedTuple):
-    """What is learnt from, and how."""
-
-    states: Array
-    inputs: Array  # states and actions; with flags as they are after the step, once these are learnt
-    following: Array  # the next observations
-    rewards: Array
-    ended: NDArray[np.bool_]
-    flag: NDArray[np.bool_]  # which columns are flags
-    width: Array  # of the columns
-    rng: np.random.Generator
-    search: bool  # for hyperparameters
-
-    def about(self, rows: NDArray[np.bool_], outcomes: Array, bounds: dict[str, Any]) -> tuple[Any, ...]:
-        """What a regression learns from some of the rows."""
-        return self.inputs[rows], outcomes[rows], bounds, self.rng, self.search
 
 
 class Dynamics:
@@ -84,12 +70,13 @@ class Dynamics:
 
     def __init__(self, observations: Observations, actions: Actions) -> None:
         self.split, self.columns = observations.columns, observations.columns + actions.columns
-        self.actions = actions
+        self.actions, self.choices = actions, actions.some(FEW, FEW)
         self.bounds = np.array([observations.low, observations.high])
         self.regressions: list[Regression] = []  # in the order of `World`
         self.walls = self.known = self.seen = self.brinks = np.zeros((2, self.split))
         self.flags = np.full((2, self.split), np.nan)
         self.partners = np.full(self.split, -1, dtype=np.int64)  # of columns on a circle: the other one
+        self.rest = np.full(actions.columns, np.nan)  # the action to take where a flag is not as usual
         self.touching = False  # whether imagined episodes are over where a flag is not as usual
         self.growth = 1.0  # of what is known, when it was last learnt: the largest share of a column's range
         self._world: World | None = None
@@ -113,7 +100,7 @@ class Dynamics:
         )  # fmt: skip
         explained = self._find_brinks(lesson)
         if self.touching:
-            lesson = _touched(lesson, self.flags[0])
+            lesson = touched(lesson, self.flags[0], self.choices)
         lesson = self._learn_columns(lesson, free)
         self._learn_ends(lesson, explained)
         self._learn_rewards(lesson)
@@ -189,10 +176,10 @@ class Dynamics:
 
     def _find_brinks(self, lesson: Lesson) -> NDArray[np.bool_]:
         """Which ends a brink explains; and whether most others come while flags are not as usual."""
-        unusual = _unusual(lesson, self.flags[0])
-        self.brinks, explained = _brinks(lesson.following, lesson.ended, unusual[:, None] & ~lesson.flag)
+        odd = unusual(lesson, self.flags[0])
+        self.brinks, explained = _brinks(lesson.following, lesson.ended, odd[:, None] & ~lesson.flag)
         happened = lesson.ended & ~explained
-        self.touching = bool(happened.any() and np.mean(unusual[happened]) > 0.5)
+        self.touching = bool(happened.any() and np.mean(odd[happened]) > 0.5)
         return explained
 
     def _learn_columns(self, lesson: Lesson, free: NDArray[np.bool_]) -> Lesson:
@@ -226,9 +213,11 @@ class Dynamics:
         """The last ones, and those while episodes go on: as they are, or as V and what actions cost."""
         last, V, left = self.regressions[self.split + 2], self.regressions[self.split + 3], 0.0
         ended = lesson.ended & self._before(lesson)
-        if ended.any():
-            width = self._spread(lesson, ended) if self.touching else lesson.width
-            last.learn(*lesson.about(ended, lesson.rewards, self._kernel(width)[1]))
+        self.rest = np.full(self.actions.columns, np.nan)
+        if ended.any() and self.touching:
+            self._learn_touches(last, lesson, ended)
+        elif ended.any():
+            last.learn(*lesson.about(ended, lesson.rewards, self._bounds(lesson)))
         used = V.known
         if not used:
             left = self._learn_going(lesson, lesson.rewards)
@@ -237,6 +226,22 @@ class Dynamics:
             self._learn_going(lesson, costs)
         elif used:
             self._learn_going(lesson, lesson.rewards)
+
+    def _learn_touches(self, last: Regression, lesson: Lesson, ended: NDArray[np.bool_]) -> None:
+        """What touches earned, by where they would have led without one, and the action taken most often
+        since, or any one where it was too late for all; and which is the best."""
+        assert lesson.since is not None
+        self._world, since = None, lesson.since[ended]
+        X = self.world.outcomes(lesson.inputs[ended])[0]
+        chosen = np.where(since < 0, np.arange(len(since)) % len(self.choices), since)
+        X[:, self.split :] = self.choices[chosen]
+        bounds = self._kernel(self._spread(lesson, ended))[1]
+        last.learn(X, lesson.rewards[ended], bounds, lesson.rng, lesson.search)
+        means = []
+        for choice in self.choices:
+            X[:, self.split :] = choice
+            means.append(float(last(X).mean()))
+        self.rest = self.choices[int(np.argmax(means))].copy()
 
     def _learn_going(self, lesson: Lesson, rewards: Array) -> float:
         """Rewards while episodes go on; the standard deviation of what is left of them."""
@@ -276,7 +281,7 @@ class Dynamics:
         """Rows that are not after the end of an imagined episode."""
         if not self.touching:
             return np.ones(len(lesson.states), dtype=np.bool_)
-        return ~_differ(lesson.states, self.flags[0], lesson.flag)
+        return ~strange(lesson.states, self.flags[0])
 
     def _spread(self, lesson: Lesson, rows: NDArray[np.bool_]) -> Array:
         """How widely some rows lie: what matters there may be a small part of a column's range."""
@@ -304,18 +309,24 @@ class Dynamics:
         flag.fit(np.ascontiguousarray(X[rows]), value[rows], rng, enough=SURE**2)
 
     def _learn_event(self, event: Regression, lesson: Lesson, among: NDArray[np.bool_]) -> None:
-        """An end, from the observations that led to it, those next to them, and some others."""
+        """An end, from the observations that led to it, those next to them, some others, and those that
+        would be mistaken for one."""
         states, happened, width, rng = lesson.following[among], lesson.ended[among], lesson.width, lesson.rng
-        rows = _around(states / width, happened, rng)
-        inputs = np.zeros((len(rows), self.columns))  # they do not depend on an action
-        inputs[:, : self.split] = states[rows]
-        target = happened[rows].astype(float)
-        if event.known and ((event(inputs) > 0.5) == (target > 0.5)).all():
+        inputs = np.zeros((len(states), self.columns))  # they do not depend on an action
+        inputs[:, : self.split] = states
+        wrong = (event(inputs) > 0.5) != happened
+        if event.known and not wrong.any():
             return
+        rows, target = _around(states / width, happened, rng), happened.astype(float)
         search, event.known = lesson.search or not event.known, True
         if search and np.count_nonzero(happened) >= 3:
-            event.search(inputs, target, self._end_kernel(width)[1], rng)
-        event.fit(inputs, target, rng, END_PSEUDO_INPUTS)
+            event.search(inputs[rows], target[rows], self._end_kernel(width)[1], rng)
+        for _ in range(PASSES):
+            event.fit(inputs[rows], target[rows], rng, END_PSEUDO_INPUTS)
+            wrong = (event(inputs) > 0.5) != happened
+            if not wrong.any():
+                break
+            rows = np.union1d(rows, some(np.flatnonzero(wrong), NEAR, rng))
 
     @property
     def world(self) -> World:
@@ -334,9 +345,14 @@ class Dynamics:
                 np.array([len(r.weights) for r in regressions], dtype=np.int64), weights,
                 np.array([r.offset for r in regressions]), np.array([r.scale for r in regressions]),
                 self.walls, self.known, self.brinks, self.flags, self.partners,
-                np.array([self.touching]),
+                self.rest, np.array([self.touching]),
             )  # fmt: skip
         return self._world
+
+    @property
+    def usual(self) -> Array:
+        """The flags as they are while all can be foreseen; NaN for columns, or worlds, that have none."""
+        return self.flags[0] if self.touching else np.full(self.split, np.nan)
 
     def new(self, states: Array) -> NDArray[np.bool_]:
         """Which rows lie outside of what was seen."""
@@ -347,7 +363,7 @@ class Dynamics:
 
     def state(self) -> tuple[dict[str, Array], list[Any]]:
         arrays = {name: getattr(self, name) for name in RANGES}
-        arrays |= {"partners": self.partners, "touching": np.array([self.touching])}
+        arrays |= {"partners": self.partners, "rest": self.rest, "touching": np.array([self.touching])}
         content = list[Any]()
         for i, regression in enumerate(self.regressions):
             own, described = regression.state()
@@ -366,6 +382,7 @@ class Dynamics:
         self.touching = bool(np.all(arrays["touching"]))
         self.partners = np.array(arrays["partners"], dtype=np.int64)
         check_partners(self.partners, self.split)
+        self.rest = check.rows(arrays["rest"][None], "rest", self.actions.columns, finite=False)[0].copy()
         self.regressions = [
             Regression.restored({name: arrays[f"{i}.{name}"] for name in ("Z", "weights")}, described)
             for i, described in enumerate(content)
@@ -403,31 +420,6 @@ def _brinks(
             return brinks, explained
         brinks[side, column] = limits[side, column]
         explained |= over[side, :, column]
-
-
-def _differ(states: Array, usual: Array, flag: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which observations have a flag that is not as usual."""
-    return (states != usual)[:, flag].any(axis=1)
-
-
-def _unusual(lesson: Lesson, usual: Array) -> NDArray[np.bool_]:
-    """Which steps begin or end with such an observation."""
-    before, after = (_differ(states, usual, lesson.flag) for states in (lesson.states, lesson.following))
-    return before | after
-
-
-def _touched(lesson: Lesson, usual: Array) -> Lesson:
-    """Where a flag is not as usual, episodes are over, with all rewards that they still had. Inputs do not
-    tell flags, so that what is known of those on the ground is known of who gets there."""
-    rewards, touched = lesson.rewards.copy(), _unusual(lesson, usual)
-    follows = (lesson.following[:-1] == lesson.states[1:]).all(axis=1) & ~lesson.ended[:-1]
-    for i in np.flatnonzero(follows)[::-1]:
-        rewards[i] += rewards[i + 1]
-    inputs, flag = lesson.inputs.copy(), np.flatnonzero(lesson.flag)
-    inputs[:, flag] = usual[flag]
-    return lesson._replace(
-        inputs=inputs, rewards=np.where(touched, rewards, lesson.rewards), ended=lesson.ended | touched
-    )
 
 
 def _around(

@@ -72,7 +72,7 @@ class Foresight:
         if not isinstance(self.imagination, Imagination) or not self.curious:
             return None
         rule = self.imagination.hope if self.explored % 2 == 0 else self.imagination.found
-        return rule.drawn(rng) if rule is not None else None
+        return rule.drawn(rng, self.imagination.dynamics.choices) if rule is not None else None
 
     def way_out(self, row: Array) -> Callable[[], Array] | None:
         """How to get from an observation to what is not known."""

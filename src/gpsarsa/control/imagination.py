@@ -33,7 +33,7 @@ from gpsarsa.control.regression import some
 from gpsarsa.control.rules import LEARNT, Rule, search
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.control.values import Values, values_of
-from gpsarsa.control.world import ENDED, LOST, World
+from gpsarsa.control.world import ENDED, LOST, World, strange
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.transitions import Transitions
 
@@ -81,21 +81,13 @@ class Imagination(Episodes):
         self.sights = Sight(NEAR, gamma), Sight(FAR, gamma, REAL)
         self.curiosity = Sight(FAR, patient)
         self.dynamics = Dynamics(observations, actions)
-        self.candidates = self._some(actions, GRID, SPREAD)
-        self.tried = self._some(actions, FEW, FEW)
+        self.candidates = actions.some(GRID, SPREAD)
+        self.tried = actions.some(FEW, FEW)
         self.depth = max(1, int(np.log(LEAVES) / np.log(max(len(self.candidates), 2))))
         self.outgrown = False
         self.explorer: Values | None = None  # by which to leave what is known
         self.found: Rule | None = None  # the rule that was last searched for
         self.hope: Rule | None = None  # the best rule there would be if no end were bad
-
-    @staticmethod
-    def _some(actions: Actions, line: int, spread: int) -> Array:
-        if actions.candidates is not None:
-            return actions.candidates
-        if actions.continuous and actions.columns == 1:
-            return np.linspace(actions.low, actions.high, line)
-        return actions.random(spread, np.random.default_rng(0))
 
     @property
     def ready(self) -> bool:
@@ -121,9 +113,13 @@ class Imagination(Episodes):
         self.earned(experience, usual=self.wide)  # of many columns some are always new
 
     def plan(self, values: Values | Rule, row: Array) -> Array:
-        """The action row of a rule, or the one that is best some steps ahead."""
+        """The action row of a rule, or the one that is best some steps ahead; where these are not foreseen,
+        the one that was learnt for all of them."""
         if isinstance(values, Rule):
             return values.greedy(row[None])[0]
+        world = self.world if values.world is None else values.world
+        if world.touching[0] and strange(row[None], world.flags[0])[0]:
+            return world.rest
         scores, _, _, _ = self._look_ahead(values, row[None])
         return values.candidates[int(scores[0].argmax())]
 
@@ -330,7 +326,8 @@ class Imagination(Episodes):
             totals = self._play(follow, states, steps, 1.0, self.steps - steps)[0]
             return totals.reshape(len(weights), -1).mean(axis=1)
 
-        return search(start, returns, rng)
+        found = search(start, returns, rng)
+        return found._replace(usual=self.dynamics.usual, rest=self.dynamics.rest)
 
     def seen(self, x: Array, row: Array) -> None:
         """What followed an input; `outgrown` says that more is known than when the world was learnt."""

@@ -3,6 +3,9 @@
     π(s) = argmax_a  w_a · (z, 1),      z = (s − centre) / width        among candidate actions
     π(s) = middle + half · clip(W (z, 1), −1, 1)                        where actions are continuous
 
+Where a flag is not as usual, as on the ground, what happens is not foreseen (`dynamics`), and no rule can be
+searched for: there all take one action, `rest`.
+
 A value function of many columns needs more pseudo-inputs than there are transitions. A rule has few numbers,
 and where episodes can be imagined it is found without one: many rules are drawn from a Gaussian, and the best
 of them by their imagined returns make the next Gaussian (the cross-entropy method, Rubinstein 1999).
@@ -17,13 +20,15 @@ import numpy as np
 
 from gpsarsa import _validation as check
 from gpsarsa._validation import Array
+from gpsarsa.control.world import strange
 
 __all__ = ["LEARNT", "Rule", "search"]
 
 DRAWN, ELITE, GENERATIONS = 50, 10, 15  # rules of a generation; the best, of which the next is made
 SPREAD, SPREAD_AGAIN = 1.0, 0.5  # of the weights at first: around 0, and around a rule there is
 WIDER = 0.15  # the elite's spread is widened by so much at first, less and less
-LEARNT = "centre", "width", "weights", "spread"
+LEARNT = "centre", "width", "weights", "spread", "usual", "rest"
+OTHER_REST = 0.5  # the share of those drawn that take another action where a flag is not as usual
 FAR = 5.0  # widths from the centre: what lies farther counts as that far
 
 
@@ -36,6 +41,8 @@ class Rule(NamedTuple):
     spread: Array  # of the weights, among rules that are about as good
     candidates: Array  # rows; of continuous actions the smallest and the largest
     continuous: bool
+    usual: Array  # the flags as they are where it acts; NaN for other columns
+    rest: Array  # the action row for where they are not
     curious: bool = False
     world: None = None  # it does not look ahead
 
@@ -46,16 +53,22 @@ class Rule(NamedTuple):
         shape = candidates.shape[1] if continuous else len(candidates), states.shape[1] + 1
         return cls(
             np.median(states, axis=0), np.where(width > 0.0, width, 1.0), np.zeros(shape),
-            np.full(shape, SPREAD), candidates, continuous,
+            np.full(shape, SPREAD), candidates, continuous, np.full(states.shape[1], np.nan),
+            np.full(candidates.shape[1], np.nan),
         )  # fmt: skip
 
-    def drawn(self, rng: np.random.Generator) -> Self:
-        """One of the rules that are about as good."""
-        return self._replace(weights=self.weights + self.spread * rng.standard_normal(self.weights.shape))
+    def drawn(self, rng: np.random.Generator, rests: Array) -> Self:
+        """One of the rules that are about as good; some rest by another of these actions."""
+        rule = self._replace(weights=self.weights + self.spread * rng.standard_normal(self.weights.shape))
+        if np.isnan(self.usual).all() or rng.random() >= OTHER_REST:
+            return rule
+        return rule._replace(rest=rests[rng.integers(len(rests))])
 
     def greedy(self, X: Array) -> Array:
         """The action row for each row's observation."""
-        return self.chosen(self.weights, X)
+        rows = self.chosen(self.weights, X)
+        rows[strange(X, self.usual)] = self.rest
+        return rows
 
     def chosen(self, weights: Array, X: Array) -> Array:
         """Action rows for each row's observation by other weights than its own: (outputs, columns + 1), or a
@@ -81,8 +94,12 @@ class Rule(NamedTuple):
             raise ValueError(f"weights has {len(weights)} rows; expected {len(self.weights)}")
         if not width.min() > 0.0:
             raise ValueError(f"width holds {width.min()}; expected numbers above 0")
-        arrays = {"centre": centre, "width": width, "weights": weights, "spread": spread}
-        return self._replace(**{name: array.copy() for name, array in arrays.items()})
+        usual = check.rows(arrays["usual"][None], "usual", len(centre), finite=False)[0]
+        rest = check.rows(arrays["rest"][None], "rest", len(self.rest), finite=False)[0]
+        if np.isnan(rest).any() and not np.isnan(usual).all():
+            raise ValueError(f"rest is {rest}; expected an action")
+        learnt = centre, width, weights, spread, usual, rest
+        return self._replace(**{name: array.copy() for name, array in zip(LEARNT, learnt, strict=True)})
 
 
 def search(start: Rule, returns: Callable[[Array], Array], rng: np.random.Generator) -> Rule:

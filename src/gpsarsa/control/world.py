@@ -17,7 +17,7 @@ from gpsarsa._linalg import compiled
 from gpsarsa._table import kernel_row, numbers_read
 from gpsarsa._validation import Array
 
-__all__ = ["ENDED", "LOST", "SURE", "TURN", "World", "check_partners"]
+__all__ = ["ENDED", "LOST", "SURE", "TURN", "World", "check_partners", "strange"]
 
 SURE = 0.1  # a flag changes by chance, but not where that is so improbable
 TURN = 0.5  # a flag that has just changed counts as so much beyond what it is now
@@ -43,6 +43,7 @@ class World(NamedTuple):
     brinks: Array  # two rows: beyond them every episode ended, else ∓∞
     flags: Array  # two rows: the only values of a column that has two, the usual one first, else NaN
     partners: NDArray[np.int64]  # of each column: the other one of a circle, else −1
+    rest: Array  # the action that is taken where a flag is not as usual, if any is
     touching: NDArray[np.bool_]  # one: whether episodes are over where a flag is not as usual
 
     @classmethod
@@ -56,7 +57,7 @@ class World(NamedTuple):
         shapes = {
             "values": (count, numbers), "Zt": (count, columns, most), "sizes": (count,),
             "weights": (count, most), "offset": (count,), "scale": (count,), "partners": (split,),
-            "touching": (1,), **ranges,
+            "rest": (columns - split,), "touching": (1,), **ranges,
         }  # fmt: skip
         kinds = {"sizes": np.int64, "partners": np.int64, "touching": np.bool_}
         for name, shape in shapes.items():
@@ -77,6 +78,11 @@ class World(NamedTuple):
         ahead, rewards, fate = np.zeros_like(X), np.empty(len(X)), np.empty(len(X), dtype=np.int8)
         _outcomes(*self, X, ahead, rewards, fate)
         return ahead, rewards, fate
+
+
+def strange(states: Array, usual: Array) -> NDArray[np.bool_]:
+    """Which observations have a flag that is not as usual; columns whose usual value is NaN are none."""
+    return ((states[:, : len(usual)] != usual) & ~np.isnan(usual)).any(axis=1)
 
 
 def check_partners(partners: NDArray[Any], split: int) -> None:
@@ -124,7 +130,7 @@ def _round(partners, before, after, copy):
 @compiled
 def _outcomes(
     codes, end_codes, potential_codes, values, Zt, sizes, weights, offset, scale, walls, known, brinks, flags,
-    partners, touching, X, ahead, rewards, fate,
+    partners, rest, touching, X, ahead, rewards, fate,
 ):  # fmt: skip
     columns = walls.shape[1]  # of the observation
     work, pair = np.zeros((3, Zt.shape[2] + 1)), np.zeros((3, X.shape[1]))
@@ -169,9 +175,12 @@ def _outcomes(
         )  # fmt: skip
         limit = SURE + (1.0 - 2.0 * SURE) * _chance(pair[0], j) if touching[0] else 0.5
         fate[t] = ENDED if over or total > limit else LOST if lost else 0
+        which = int(touching[0] and fate[t] == ENDED)  # by what was done there, or is done from there on
+        if which == 1:
+            pair[1, columns:] = rest
         j = columns + (2 if fate[t] == ENDED else 1)
         rewards[t] = _predicted(
-            codes, values[j], Zt[j], sizes[j], weights[j], offset[j], scale[j], pair, 0, work
+            codes, values[j], Zt[j], sizes[j], weights[j], offset[j], scale[j], pair, which, work
         )
         v = columns + 3
         if fate[t] != ENDED and sizes[v] > 0:

@@ -1,0 +1,75 @@
+"""What dynamics are learnt from: the rows, and where episodes are over for what is imagined."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpsarsa._validation import Array
+from gpsarsa.control.world import strange
+
+__all__ = ["Lesson", "touched", "unusual"]
+
+
+class Lesson(NamedTuple):
+    """What is learnt from, and how."""
+
+    states: Array
+    inputs: Array  # states and actions; with flags as they are after the step, once these are learnt
+    following: Array  # the next observations
+    rewards: Array
+    ended: NDArray[np.bool_]
+    flag: NDArray[np.bool_]  # which columns are flags
+    width: Array  # of the columns
+    rng: np.random.Generator
+    search: bool  # for hyperparameters
+    since: NDArray[np.intp] | None = None  # after a touch the action that was taken most often, or −1
+
+    def about(self, rows: NDArray[np.bool_], outcomes: Array, bounds: dict[str, Any]) -> tuple[Any, ...]:
+        """What a regression learns from some of the rows."""
+        return self.inputs[rows], outcomes[rows], bounds, self.rng, self.search
+
+
+def unusual(lesson: Lesson, usual: Array) -> NDArray[np.bool_]:
+    """Which steps begin or end with such an observation."""
+    before, after = (strange(states, usual) for states in (lesson.states, lesson.following))
+    return before | after
+
+
+def touched(lesson: Lesson, usual: Array, choices: Array) -> Lesson:
+    """Where a flag is not as usual, episodes are over, with all rewards that they still had; `since` says
+    which of the choices was taken most often until their real end. Inputs do not tell flags, so that what is
+    known of those on the ground is known of who gets there."""
+    over, split = unusual(lesson, usual), lesson.states.shape[1]
+    rewards, since = lesson.rewards.copy(), np.full(len(over), -1)
+    follows, taken = _follows(lesson), _nearest(lesson.inputs[:, split:], choices)
+    for i in np.flatnonzero(over & ~strange(lesson.states, usual)):
+        way, at = dict[int, None](), int(follows[i])
+        while at >= 0 and at not in way:
+            way[at] = None
+            at = int(follows[at])
+        if way:
+            rows = list(way)
+            rewards[i] += lesson.rewards[rows].sum()
+            since[i] = np.bincount(taken[rows]).argmax()
+    inputs, flag = lesson.inputs.copy(), np.flatnonzero(lesson.flag)
+    inputs[:, flag] = usual[flag]
+    return lesson._replace(inputs=inputs, rewards=rewards, ended=lesson.ended | over, since=since)
+
+
+def _follows(lesson: Lesson) -> NDArray[np.intp]:
+    """The row that goes on where each one leads, −1 where there is none: the next one, or where episodes
+    are interleaved any other."""
+    at = {state.tobytes(): i for i, state in enumerate(lesson.states)}
+    follows = np.array([at.get(state.tobytes(), -1) for state in lesson.following], dtype=np.intp)
+    direct = np.flatnonzero((lesson.following[:-1] == lesson.states[1:]).all(axis=1))
+    follows[direct] = direct + 1
+    follows[lesson.ended] = -1
+    return follows
+
+
+def _nearest(actions: Array, choices: Array) -> NDArray[np.intp]:
+    distance = np.stack([np.square(actions - choice).sum(axis=1) for choice in choices])
+    return distance.argmin(axis=0)
