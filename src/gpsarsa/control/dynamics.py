@@ -54,6 +54,7 @@ LEAST_SHARE, MOST_SHARE = 0.01, 0.9999  # between discrete actions
 LEAST_VARIANCE, MOST_VARIANCE, MOST_NOISE = 0.01, 1e3, 1.0  # outcomes have variance 1
 WIDTHS = 3.5  # standard deviations that are a column's width where a flag changes
 MOST_END_NOISE = 1e-4
+LEAST_TOUCH, LEAST_TOUCH_NOISE = 0.3, 0.1  # what touches earn: few know it, and there is chance in it
 LEAST_END_VARIANCE, MOST_END_VARIANCE = 1e-4, 10.0
 TOUCHED, MOST_TOUCHED = 3, 0.3  # different inputs, and share of all, that led to a column's extreme: a wall
 FELL = 3  # episodes that ended beyond where any went on: a brink
@@ -235,7 +236,11 @@ class Dynamics:
         X = self.world.outcomes(lesson.inputs[ended])[0]
         chosen = np.where(since < 0, np.arange(len(since)) % len(self.choices), since)
         X[:, self.split :] = self.choices[chosen]
-        bounds = self._kernel(self._spread(lesson, ended))[1]
+        spread = self._spread(lesson, ended)
+        bounds = self._kernel(spread)[1] | {
+            "0.lengthscales": (LEAST_TOUCH * spread, MOST_LENGTHSCALE * spread),
+            "noise_variance": (LEAST_TOUCH_NOISE, MOST_NOISE),
+        }
         last.learn(X, lesson.rewards[ended], bounds, lesson.rng, lesson.search)
         means = []
         for choice in self.choices:

@@ -2,15 +2,15 @@
 
 An incumbent is a posterior, frozen, whose policy is the best there is evidence for; or a rule with the
 posterior of its values (`rules`). Where episodes can be imagined, challengers come from there, and one that
-is imagined to be better by enough takes over at once (`Incumbent.imagined`). Elsewhere an episode that
-explores with the newest posterior is that posterior's first showing, and one that explores by a rule always
-is the rule's; where it is no worse than what the incumbent does on average, who acted becomes the
-challenger. A challenger is tried in episodes of training, in turn with an incumbent that has fewer. It takes
-over after two episodes where it is clearly better (one standard error below its mean is above one standard
-error over the incumbent's mean), after some more where the difference of the means is more than its standard
-error. It is dropped once its mean plus one standard error is below the incumbent's mean, or if the trials
-decide nothing. The incumbent acts every `RERUN`-th episode (every `RERUN_IMAGINED`-th where it was imagined,
-at once where it goes where nobody has been), so that a lucky one is found out.
+is imagined to be better takes over at once if imagination was right so far (`Incumbent.imagined`). Elsewhere
+an episode that explores with the newest posterior is that posterior's first showing, and one that explores by
+a rule always is the rule's; where it is no worse than what the incumbent does on average, who acted becomes
+the challenger. A challenger is tried in episodes of training, in turn with an incumbent that has fewer. It
+takes over after two episodes where it is clearly better (one standard error below its mean is above one
+standard error over the incumbent's mean), after some more where the difference of the means is more than its
+standard error. It is dropped once its mean plus one standard error is below the incumbent's mean, or if the
+trials decide nothing. The incumbent acts every `RERUN`-th episode (every `RERUN_IMAGINED`-th where it was
+imagined, at once where it goes where nobody has been), so that a lucky one is found out.
 Trials and reruns are training episodes like any other: what they see is learnt from.
 """
 
@@ -120,9 +120,8 @@ class Incumbent:
     def imagined(self, judged: Any, holder: Any) -> None:
         """A posterior as it was judged in imagination, and the holder from the same starts.
 
-        It takes over where it is better by more than chance, by more than imagination was wrong about the
-        holder, and promises what the holder has shown, as far as chance lets tell; where it is better, but
-        not by so much, it is tried.
+        Where it is better by more than chance, it takes over if imagination was right about the holder and it
+        promises what the holder has shown, both as far as chance lets tell; else it is tried.
         """
         self.imagining = True
         values = judged.values
@@ -131,11 +130,9 @@ class Incumbent:
             self.holder, self.challenger = contender, None
             return
         gain = judged.returns - holder.returns
-        better = float(gain.mean()) - float(gain.std()) / math.sqrt(len(gain))
-        if better <= 0.0:
+        if float(gain.mean()) <= float(gain.std()) / math.sqrt(len(gain)):
             return
-        shown = self.score(self.holder) if self.holder.returns else -math.inf
-        if better > self._doubt(holder.promised) and judged.promised > shown:
+        if self._right(holder.promised) and judged.promised > self.score(self.holder):
             self._replace(contender)
         elif self.challenger is None:
             self.challenger = contender
@@ -144,13 +141,11 @@ class Incumbent:
         self.holder, self.challenger = contender, None
         self.replaced += 1
 
-    def _doubt(self, imagined: float) -> float:
-        """By how much more than chance the holder's returns differ from what was imagined."""
+    def _right(self, imagined: float) -> bool:
+        """Whether the holder's returns are what was imagined, as far as chance lets tell."""
         holder = self.holder
-        if holder is None or not holder.returns:
-            return 0.0
-        chance = self.spread() / math.sqrt(len(holder.returns))
-        return max(abs(holder.mean - imagined) - chance, 0.0)
+        assert holder is not None
+        return not holder.returns or abs(holder.mean - imagined) <= holder.mean - self.score(holder)
 
     def unbeatable(self, most: float) -> bool:
         """Whether the holder returned `most`, beyond which there is nothing, every time."""
@@ -182,7 +177,9 @@ class Incumbent:
         return len(challenger.returns) >= MOST_TRIALS and challenger.steps > MOST_STEPS * so_far
 
     def score(self, contender: Contender) -> float:
-        """The mean return less one standard error."""
+        """The mean return less one standard error; −∞ where there is none."""
+        if not contender.returns:
+            return -math.inf
         return contender.mean - self.spread() / math.sqrt(len(contender.returns))
 
     def chance(self, one: Contender, other: Contender) -> float:
