@@ -449,6 +449,15 @@ def test_who_touches_the_ground_gets_what_those_did_who_touched_it():
         Imagination(*spaces_of(), GAMMA, 60).restore(arrays, content)
 
 
+def test_the_best_action_since_a_touch_is_not_that_of_one_lucky_one():
+    dynamics = Dynamics(*spaces_of())
+    since = np.array([0, 0, 0, 0, 1, 2, 2, -1, -1])
+    more = np.array([5.0, 6.0, 5.0, 6.0, 12.0, -20.0, -1.0, 50.0, 50.0])
+    np.testing.assert_array_equal(dynamics._best_since(since, more), [0.0])
+    np.testing.assert_array_equal(dynamics._best_since(since, 2.0 * more * (since == 1)), [1.0])
+    np.testing.assert_array_equal(dynamics._best_since(np.array([0, 1]), np.array([-3.0, -3.0])), [2.0])
+
+
 def lesson_of(states, following, rewards, ended, actions):
     return Lesson(
         states, np.column_stack([states, actions]), following, rewards, ended, np.array([True, False]),

@@ -19,8 +19,8 @@ is imagined stays there: errors too small to matter in one step would lead away 
 Where most ends that no column explains come while flags are not as usual, as after a lander touched the
 ground, what happens there is rare, violent and not worth foreseeing: imagined episodes are over as soon as a
 flag is not as usual, by chance, h(s, a). The last reward is all that real ones still earned from there, by
-where the step would have led and the action that they took most often since; the one that would have earned
-most, all in all, is the one to take there (`rest`).
+where the step would have led and the action that they took most often since; that whose touches earned most,
+beside what others did who came in the same way, is the one to take there (`rest`).
 
 Each is a sparse Gaussian process (SparseGPSarsa with γ = 0; for V, γ = 1) whose hyperparameters are learnt by
 the evidence. Physics is smooth but for walls and contacts, whose few rows would blur everything else: rows
@@ -55,6 +55,7 @@ LEAST_VARIANCE, MOST_VARIANCE, MOST_NOISE = 0.01, 1e3, 1.0  # outcomes have vari
 WIDTHS = 3.5  # standard deviations that are a column's width where a flag changes
 MOST_END_NOISE = 1e-4
 LEAST_TOUCH, LEAST_TOUCH_NOISE = 0.3, 0.1  # what touches earn: few know it, and there is chance in it
+SHRINK = 3.0  # touches that an action is taken to have had that earned no more than others
 LEAST_END_VARIANCE, MOST_END_VARIANCE = 1e-4, 10.0
 TOUCHED, MOST_TOUCHED = 3, 0.3  # different inputs, and share of all, that led to a column's extreme: a wall
 FELL = 3  # episodes that ended beyond where any went on: a brink
@@ -230,23 +231,27 @@ class Dynamics:
 
     def _learn_touches(self, last: Regression, lesson: Lesson, ended: NDArray[np.bool_]) -> None:
         """What touches earned, by where they would have led without one, and the action taken most often
-        since, or any one where it was too late for all; and which is the best."""
+        since, or any one where it was too late for all."""
         assert lesson.since is not None
         self._world, since = None, lesson.since[ended]
-        X = self.world.outcomes(lesson.inputs[ended])[0]
-        chosen = np.where(since < 0, np.arange(len(since)) % len(self.choices), since)
-        X[:, self.split :] = self.choices[chosen]
+        X, earned = self.world.outcomes(lesson.inputs[ended])[0], lesson.rewards[ended]
         spread = self._spread(lesson, ended)
         bounds = self._kernel(spread)[1] | {
             "0.lengthscales": (LEAST_TOUCH * spread, MOST_LENGTHSCALE * spread),
             "noise_variance": (LEAST_TOUCH_NOISE, MOST_NOISE),
         }
-        last.learn(X, lesson.rewards[ended], bounds, lesson.rng, lesson.search)
-        means = []
-        for choice in self.choices:
-            X[:, self.split :] = choice
-            means.append(float(last(X).mean()))
-        self.rest = self.choices[int(np.argmax(means))].copy()
+        anyhow = Regression(self._kernel(spread)[0], self.columns)
+        anyhow.learn(X, earned, bounds, lesson.rng)
+        self.rest = self._best_since(since, earned - anyhow(X))
+        chosen = np.where(since < 0, np.arange(len(since)) % len(self.choices), since)
+        X[:, self.split :] = self.choices[chosen]
+        last.learn(X, earned, bounds, lesson.rng, lesson.search)
+
+    def _best_since(self, since: NDArray[np.intp], more: Array) -> Array:
+        """The action whose touches earned most `more` than others that came in the same way, of which one
+        that few took is believed little."""
+        means = [more[since == i].sum() / (np.sum(since == i) + SHRINK) for i in range(len(self.choices))]
+        return self.choices[int(np.argmax(means))].copy()
 
     def _learn_going(self, lesson: Lesson, rewards: Array) -> float:
         """Rewards while episodes go on; the standard deviation of what is left of them."""
