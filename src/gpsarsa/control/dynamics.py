@@ -65,6 +65,11 @@ FEW = 7  # continuous actions that are told apart where a flag is not as usual
 RANGES = "walls", "known", "seen", "brinks", "flags"
 LEAST_POTENTIAL_NOISE = 1e-3  # variance of V's noise
 NEAR = 200  # rows next to the ended ones, and as many others, by which ends are learnt
+AROUND = 6  # times as many rows next to touches as there are touches, by which contact is learnt
+THROUGH, THROUGH_EVERY = (
+    20,
+    4,
+)  # steps beyond a touch that nobody could go on to; of which every fourth is learnt
 
 
 class Dynamics:
@@ -235,17 +240,17 @@ class Dynamics:
         assert lesson.since is not None
         self._world, since = None, lesson.since[ended]
         X, earned = self.world.outcomes(lesson.inputs[ended])[0], lesson.rewards[ended]
-        spread = self._spread(lesson, ended)
+        spread = self._spread(lesson, lesson.inputs[ended])
         bounds = self._kernel(spread)[1] | {
             "0.lengthscales": (LEAST_TOUCH * spread, MOST_LENGTHSCALE * spread),
             "noise_variance": (LEAST_TOUCH_NOISE, MOST_NOISE),
         }
         anyhow = Regression(self._kernel(spread)[0], self.columns)
-        anyhow.learn(X, earned, bounds, lesson.rng)
+        anyhow.learn(X, earned, bounds, lesson.rng, outliers=False)
         self.rest = self._best_since(since, earned - anyhow(X))
         chosen = np.where(since < 0, np.arange(len(since)) % len(self.choices), since)
         X[:, self.split :] = self.choices[chosen]
-        last.learn(X, earned, bounds, lesson.rng, lesson.search)
+        last.learn(X, earned, bounds, lesson.rng, lesson.search, outliers=False)
 
     def _best_since(self, since: NDArray[np.intp], more: Array) -> Array:
         """The action whose touches earned most `more` than others that came in the same way, of which one
@@ -275,13 +280,13 @@ class Dynamics:
 
     def _learn_ends(self, lesson: Lesson, explained: NDArray[np.bool_]) -> None:
         """Those that no brink explains."""
-        if self.touching != isinstance(self.regressions[self.split].kernel, Product):
-            kernel = (self._kernel if self.touching else self._end_kernel)(lesson.width)[0]
+        if self.touching != isinstance(self.regressions[self.split].kernel, RBF):
+            kernel = (self._contact_kernel if self.touching else self._end_kernel)(lesson.width)[0]
             noise = NOISE if self.touching else MOST_END_NOISE
             self.regressions[self.split] = Regression(kernel, self.columns, noise)
         end, happened = self.regressions[self.split], lesson.ended & ~explained
         if self.touching:
-            self._learn_flag(end, lesson, happened.astype(float), happened & self._before(lesson))
+            self._learn_contact(end, lesson, happened & self._before(lesson))
         elif happened.any():
             self._learn_event(end, lesson, ~explained)
         elif lesson.ended.any():
@@ -289,25 +294,56 @@ class Dynamics:
 
     def _before(self, lesson: Lesson) -> NDArray[np.bool_]:
         """Rows that are not after the end of an imagined episode."""
-        if not self.touching:
+        if lesson.later is None:
             return np.ones(len(lesson.states), dtype=np.bool_)
-        return ~strange(lesson.states, self.flags[0])
+        return ~(lesson.later | strange(lesson.states, self.flags[0]))
 
-    def _spread(self, lesson: Lesson, rows: NDArray[np.bool_]) -> Array:
+    def _spread(self, lesson: Lesson, rows: Array) -> Array:
         """How widely some rows lie: what matters there may be a small part of a column's range."""
-        width, spread = lesson.width, WIDTHS * lesson.inputs[rows, : self.split].std(axis=0)
+        width, spread = lesson.width, WIDTHS * rows[:, : self.split].std(axis=0)
         return np.where(spread > LEAST_LENGTHSCALE * FINE * width, np.minimum(spread, width), width)
 
-    def _learn_flag(
-        self, flag: Regression, lesson: Lesson, value: Array, decisive: NDArray[np.bool_] | None = None
-    ) -> None:
+    def _contact_kernel(self, width: Array) -> tuple[Kernel, dict[str, Any]]:
+        """Contact is a matter of where one is, and of ground that is not observed."""
+        bounds = {
+            "lengthscales": (LEAST_LENGTHSCALE * width, MOST_LENGTHSCALE * width),
+            "variance": (LEAST_VARIANCE, MOST_VARIANCE),
+            "noise_variance": (LEAST_NOISE, MOST_NOISE),
+        }
+        return RBF(LENGTHSCALE * width, 1.0, list(range(self.split))), bounds
+
+    def _learn_contact(self, contact: Regression, lesson: Lesson, first: NDArray[np.bool_]) -> None:
+        """From where steps led: 0 where episodes went on; 1 where they first touched, where they would have
+        gone on to had there been nothing to touch, and where they were then."""
+        self._world, rng, split = None, lesson.rng, self.split
+        on = some(np.flatnonzero(strange(lesson.states, self.flags[0])), NEAR // 2, rng)
+        through = lesson.inputs[some(np.flatnonzero(first), NEAR, rng)]
+        inside = [lesson.inputs[on, :split]]
+        for step in range(THROUGH):
+            through[:, :split] = self.world.outcomes(through)[0][:, :split]
+            if step % THROUGH_EVERY == 0:
+                inside.append(through[:, :split].copy())
+        outside = self.world.outcomes(lesson.inputs[~lesson.ended])[0][:, :split]
+        spread, touches = self._spread(lesson, inside[1]), len(inside[1])
+        states = np.concatenate([inside[1], outside])
+        near = _around(states / spread, np.arange(len(states)) < touches, rng, AROUND * touches)
+        inputs = np.zeros((len(near) + len(on) + touches * (len(inside) - 2), self.columns))
+        inputs[:, :split] = np.concatenate([states[near], inside[0], *inside[2:]])
+        target = np.ones(len(inputs))
+        target[touches : len(near)] = 0.0
+        if lesson.search or not contact.known:
+            contact.search(inputs, target, self._contact_kernel(spread)[1], rng)
+        contact.known = True
+        contact.fit(inputs, target, rng, enough=SURE**2)
+
+    def _learn_flag(self, flag: Regression, lesson: Lesson, value: Array) -> None:
         """From inputs where it is decided (where it is not 0), those next to them, and some others.
         Lengthscales are measured by how widely the first are spread."""
         X, rng = lesson.inputs, lesson.rng
         changed = np.zeros(len(X), dtype=np.bool_)
-        rows = np.flatnonzero(value if decisive is None else decisive)
+        rows = np.flatnonzero(value)
         changed[some(rows if len(rows) else np.arange(len(X)), NEAR, rng)] = True
-        spread = self._spread(lesson, changed)
+        spread = self._spread(lesson, X[changed])
         rows = _around(X[:, : self.split] / spread, changed, rng)
         inputs, target = np.ascontiguousarray(X[rows]), value[rows]
         if flag.known and (np.abs(flag(inputs) - target) < 0.5).all():
@@ -363,6 +399,11 @@ class Dynamics:
     def usual(self) -> Array:
         """The flags as they are while all can be foreseen; NaN for columns, or worlds, that have none."""
         return self.flags[0] if self.touching else np.full(self.split, np.nan)
+
+    @property
+    def chancy(self) -> bool:
+        """Whether anything happens by chance."""
+        return bool((~np.isnan(self.flags[0])).any())
 
     def new(self, states: Array) -> NDArray[np.bool_]:
         """Which rows lie outside of what was seen."""

@@ -33,7 +33,7 @@ from gpsarsa.control.regression import some
 from gpsarsa.control.rules import LEARNT, Rule, search
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.control.values import Values, values_of
-from gpsarsa.control.world import ENDED, LOST, World, strange
+from gpsarsa.control.world import ENDED, LOST, World, chances, strange
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.transitions import Transitions
 
@@ -145,9 +145,11 @@ class Imagination(Episodes):
         """What a state is worth of which nothing is known: the worst, as far as a discount reaches."""
         return self.worst(1.0 / max(1.0 - gamma, 1e-3))
 
-    def _outcomes(self, values: Values | Rule, X: Array, world: World) -> Outcomes:
+    def _outcomes(
+        self, values: Values | Rule, X: Array, world: World, chance: Array | None = None
+    ) -> Outcomes:
         """What follows inputs, and what that is worth to who acts by some values."""
-        ahead, rewards, fate = world.outcomes(X)
+        ahead, rewards, fate = world.outcomes(X, chance)
         if not values.curious:
             return ahead, rewards, fate
         new = (fate != ENDED) & self.dynamics.new(ahead[:, : self.split])
@@ -163,7 +165,7 @@ class Imagination(Episodes):
         """Who acts by some values, by imagined returns; curiosity by how soon it succeeds."""
         steps = min(self.steps, SOON) if values.curious else self.steps
         returns, visited, strays = self._play(
-            lambda states, alive: self._followed(values, states), starts, steps,
+            lambda states, alive: self._followed(values, states, chances(alive)), starts, steps,
             self.curiosity.gamma if values.curious else 1.0,
         )  # fmt: skip
         lost = bool(strays[: self._starts].any())
@@ -198,15 +200,16 @@ class Imagination(Episodes):
         returns[alive] += beyond / max((steps + 1) // 2, 1) * late[alive]
         return returns, visited, strays
 
-    def _followed(self, values: Values | Rule, states: Array) -> Outcomes:
+    def _followed(self, values: Values | Rule, states: Array, chance: Array) -> Outcomes:
         """What comes after states where some values act."""
         if isinstance(values, Rule):
-            return self._outcomes(values, np.hstack([states, values.greedy(states)]), self.world)
+            return self._outcomes(values, np.hstack([states, values.greedy(states)]), self.world, chance)
         scores, ahead, rewards, fate = self._look_ahead(values, states)
         best = scores.argmax(axis=1)
-        if values.world is not None and values.world is not self.world:  # it is mistaken
+        foreseen = values.world is None or values.world is self.world
+        if not foreseen or self.dynamics.chancy:  # it is mistaken
             X = np.hstack([states, values.candidates[best]])
-            return self._outcomes(values, X, self.world)
+            return self._outcomes(values, X, self.world, chance)
         chosen = np.arange(len(states)) * len(values.candidates) + best
         return ahead[chosen], rewards[chosen], fate[chosen]
 
@@ -220,7 +223,7 @@ class Imagination(Episodes):
         the input reached, and γⁿ, or 0 where the episode ended."""
         rewards, weights, at, alive = np.zeros(len(X)), np.ones(len(X)), X.copy(), np.arange(len(X))
         for _ in range(how.steps):
-            ahead, reward, fate = self._outcomes(values, at[alive], self.world)
+            ahead, reward, fate = self._outcomes(values, at[alive], self.world, chances(alive))
             lost = np.where(fate == LOST, how.gamma * self._lost(how.gamma), 0.0)
             rewards[alive] += weights[alive] * (reward + lost)
             weights[alive] *= np.where(fate == 0, how.gamma, 0.0)
@@ -317,7 +320,8 @@ class Imagination(Episodes):
 
             def follow(states: Array, alive: NDArray[np.intp]) -> Outcomes:
                 rows = start.chosen(weights[alive // len(some)], states)
-                ahead, rewards, fate = self.world.outcomes(np.hstack([states, rows]))
+                X = np.hstack([states, rows])
+                ahead, rewards, fate = self.world.outcomes(X, chances(alive % len(some)))
                 if hope is None:
                     return ahead, rewards, fate
                 return ahead, np.where(fate == 0, rewards, np.maximum(rewards, hope)), np.minimum(fate, ENDED)

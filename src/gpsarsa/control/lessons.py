@@ -26,6 +26,7 @@ class Lesson(NamedTuple):
     rng: np.random.Generator
     search: bool  # for hyperparameters
     since: NDArray[np.intp] | None = None  # after a touch the action that was taken most often, or −1
+    later: NDArray[np.bool_] | None = None  # which steps came after the first touch of an episode
 
     def about(self, rows: NDArray[np.bool_], outcomes: Array, bounds: dict[str, Any]) -> tuple[Any, ...]:
         """What a regression learns from some of the rows."""
@@ -40,10 +41,10 @@ def unusual(lesson: Lesson, usual: Array) -> NDArray[np.bool_]:
 
 def touched(lesson: Lesson, usual: Array, choices: Array) -> Lesson:
     """Where a flag is not as usual, episodes are over, with all rewards that they still had; `since` says
-    which of the choices was taken most often until their real end. Inputs do not tell flags, so that what is
-    known of those on the ground is known of who gets there."""
+    which of the choices was taken most often until their real end, and `later` what came after the first
+    touch: who bounces a hundred times has touched once. Inputs do not tell flags."""
     over, split = unusual(lesson, usual), lesson.states.shape[1]
-    rewards, since = lesson.rewards.copy(), np.full(len(over), -1)
+    rewards, since, later = lesson.rewards.copy(), np.full(len(over), -1), np.zeros(len(over), np.bool_)
     follows, taken = _follows(lesson), _nearest(lesson.inputs[:, split:], choices)
     for i in np.flatnonzero(over & ~strange(lesson.states, usual)):
         way, at = dict[int, None](), int(follows[i])
@@ -54,9 +55,11 @@ def touched(lesson: Lesson, usual: Array, choices: Array) -> Lesson:
             rows = list(way)
             rewards[i] += lesson.rewards[rows].sum()
             since[i] = np.bincount(taken[rows]).argmax()
+            later[rows] = True
     inputs, flag = lesson.inputs.copy(), np.flatnonzero(lesson.flag)
     inputs[:, flag] = usual[flag]
-    return lesson._replace(inputs=inputs, rewards=rewards, ended=lesson.ended | over, since=since)
+    ended = lesson.ended | over
+    return lesson._replace(inputs=inputs, rewards=rewards, ended=ended, since=since, later=later)
 
 
 def _follows(lesson: Lesson) -> NDArray[np.intp]:

@@ -28,6 +28,7 @@ STEPS, PASSES = 15, 3  # iterations of the evidence; fits, each without the last
 NOISE, LEAST_NOISE = 1e-3, 1e-8  # variance of the noise at first, and at least; outcomes have variance 1
 OUTLIER, FAR = 10.0, 3.0  # an outlier's distance from the fit: times the usual, and standard deviations
 MOST_OUTLIERS = 0.1  # of the rows
+SURELY = 0.1  # of the variance is left unexplained where every outcome counts
 FINE = 1e-3  # a distance, in standard deviations of the outcome, that does not matter
 
 
@@ -53,14 +54,20 @@ class Regression:
         return product(rows, self.weights)
 
     def learn(
-        self, X: Array, y: Array, bounds: dict[str, Any], rng: np.random.Generator, search: bool = True
+        self,
+        X: Array,
+        y: Array,
+        bounds: dict[str, Any],
+        rng: np.random.Generator,
+        search: bool = True,
+        outliers: bool = True,
     ) -> None:
-        """From inputs and their outcomes; nothing is done where these are predicted well already. Without
-        `search` the hyperparameters stay, once there are some."""
+        """From inputs and their outcomes, without `outliers` if there may be some; nothing is done where these
+        are predicted well already. Without `search` the hyperparameters stay, once there are some."""
         distance = np.abs(y - self(X)) / self.scale
         if self.known and np.mean(distance > FINE) <= self.outliers + 0.01:
             return
-        keep = ~far(distance) if self.known else np.ones(len(y), dtype=np.bool_)
+        keep = ~far(distance) if self.known and outliers else np.ones(len(y), dtype=np.bool_)
         search, self.known = search or not self.known, True
         for _ in range(PASSES):
             self.offset, self.scale = float(np.mean(y[keep])), float(np.std(y[keep]))
@@ -70,9 +77,9 @@ class Regression:
             standard = (y - self.offset) / self.scale
             if search:
                 self.search(X[keep], standard[keep], bounds, rng)
-            self.fit(X[keep], standard[keep], rng)
+            self.fit(X[keep], standard[keep], rng, enough=1.0 if outliers else SURELY)
             again = ~far(np.abs(standard - self._standard(X)))
-            if (again == keep).all():
+            if not outliers or (again == keep).all():
                 break
             keep = again
         self.outliers = 1.0 - float(np.mean(keep))

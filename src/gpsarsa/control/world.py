@@ -1,8 +1,9 @@
 """A world that was learnt, in the form in which steps are imagined: fast, and without chance.
 
 All its regressions, walls, brinks and flags are arrays, read by one compiled loop. What happens by chance
-in the environment is decided here by a hash of the input: the same input always has the same outcome, so that
-imagined episodes can be repeated and compared.
+in the environment is decided here by a number from 0 to 1 that an imagined episode keeps to its end: where
+half of those who came there had touched the ground by then, so have the episodes with a number below one half.
+Ground that is there stays there, and imagined episodes can be repeated and compared.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from gpsarsa._linalg import compiled
 from gpsarsa._table import kernel_row, numbers_read
 from gpsarsa._validation import Array
 
-__all__ = ["ENDED", "LOST", "SURE", "TURN", "World", "check_partners", "strange"]
+__all__ = ["ENDED", "LOST", "SURE", "TURN", "World", "chances", "check_partners", "strange"]
 
-SURE = 0.1  # a flag changes by chance, but not where that is so improbable
+SURE = 0.1  # a flag changes by chance, but not where that is so improbable, and always where so probable
 TURN = 0.5  # a flag that has just changed counts as so much beyond what it is now
 ENDED, LOST = 1, 2  # what became of an imagined episode
 
@@ -72,12 +73,19 @@ class World(NamedTuple):
             raise ValueError("the world's values are fewer than its codes need")
         return world
 
-    def outcomes(self, X: Array) -> tuple[Array, Array, NDArray[np.int8]]:
+    def outcomes(self, X: Array, chance: Array | None = None) -> tuple[Array, Array, NDArray[np.int8]]:
         """After each input: the next observation (the action's columns are 0), the reward, and whether the
-        episode goes on (0), ends (ENDED), or leaves what is known (LOST)."""
+        episode goes on (0), ends (ENDED), or leaves what is known (LOST); by `chance`, one half if None."""
         ahead, rewards, fate = np.zeros_like(X), np.empty(len(X)), np.empty(len(X), dtype=np.int8)
-        _outcomes(*self, X, ahead, rewards, fate)
+        chance = np.full(len(X), 0.5) if chance is None else chance
+        _outcomes(*self, X, SURE + (1.0 - 2.0 * SURE) * chance, ahead, rewards, fate)
         return ahead, rewards, fate
+
+
+def chances(numbers: NDArray[np.intp]) -> Array:
+    """A number from 0 to 1 for each of the numbered episodes, spread evenly however many there are."""
+    golden: Array = (0.5 + numbers * (np.sqrt(5.0) - 1.0) / 2.0) % 1.0
+    return golden
 
 
 def strange(states: Array, usual: Array) -> NDArray[np.bool_]:
@@ -104,16 +112,6 @@ def _predicted(form, values, Zt, n, weights, offset, scale, pair, which, work):
 
 
 @compiled
-def _chance(x, j):
-    """A number from 0 to 1 that is the same for the same input, and any other one for any other."""
-    total = float(j)
-    for c in range(len(x)):
-        total = 12.9898 * np.sin(total + 78.233 * x[c])
-    total *= 43758.5453
-    return total - np.floor(total)
-
-
-@compiled
 def _round(partners, before, after, copy):
     """Columns of a circle stay as far from its middle as they were."""
     for i in range(len(partners)):
@@ -130,7 +128,7 @@ def _round(partners, before, after, copy):
 @compiled
 def _outcomes(
     codes, end_codes, potential_codes, values, Zt, sizes, weights, offset, scale, walls, known, brinks, flags,
-    partners, rest, touching, X, ahead, rewards, fate,
+    partners, rest, touching, X, chance, ahead, rewards, fate,
 ):  # fmt: skip
     columns = walls.shape[1]  # of the observation
     work, pair = np.zeros((3, Zt.shape[2] + 1)), np.zeros((3, X.shape[1]))
@@ -149,8 +147,7 @@ def _outcomes(
                 total = _predicted(
                     codes, values[j], Zt[j], sizes[j], weights[j], offset[j], scale[j], pair, 0, work
                 )
-                chance = SURE + (1.0 - 2.0 * SURE) * _chance(pair[0], j)
-                value = flags[int((value == flags[1, j]) + total > chance), j]
+                value = flags[int((value == flags[1, j]) + total > chance[t]), j]
             ahead[t, j] = pair[1, j] = value
             over = over or value < brinks[0, j] or value > brinks[1, j]
         for j in range(columns):
@@ -170,10 +167,9 @@ def _outcomes(
                 over = over or value < brinks[0, j] or value > brinks[1, j]
         j = columns
         total = _predicted(
-            codes if touching[0] else end_codes, values[j], Zt[j], sizes[j], weights[j], offset[j], scale[j],
-            pair, 0 if touching[0] else 1, work,
-        )  # fmt: skip
-        limit = SURE + (1.0 - 2.0 * SURE) * _chance(pair[0], j) if touching[0] else 0.5
+            end_codes, values[j], Zt[j], sizes[j], weights[j], offset[j], scale[j], pair, 1, work
+        )
+        limit = chance[t] if touching[0] else 0.5
         fate[t] = ENDED if over or total > limit else LOST if lost else 0
         which = int(touching[0] and fate[t] == ENDED)  # by what was done there, or is done from there on
         if which == 1:
