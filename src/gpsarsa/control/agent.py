@@ -17,7 +17,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Self
 
@@ -71,6 +71,7 @@ class Lane:
     model: SparseGPSarsa | None  # frozen: who acts (trial, incumbent), or what explores at the start
     values: Values | Rule | None = None  # by which it looks ahead, or the rule by which it acts
     curious: bool = True  # explores what is not known, where it explores
+    start: Array = field(init=False)  # the first observation
     action: Array | None = None
     first: bool = True
     total: float = 0.0
@@ -79,6 +80,9 @@ class Lane:
     length: int = 0
     predicted: tuple[float, float] | None = None
     function: Callable[[Array], Array] | None = None  # drawn from the posterior for this episode
+
+    def __post_init__(self) -> None:
+        self.start = self.row.copy()
 
 
 class SarsaAgent:
@@ -437,7 +441,10 @@ class SarsaAgent:
             self.imagination.finished(lane.length, happening.truncated and not happening.terminated)
         if self.method == "improving":
             rule = lane.values if isinstance(lane.values, Rule) else None
-            self.incumbent.finished(lane.role, lane.model, lane.total, lane.length, self.num_timesteps, rule)
+            self.incumbent.finished(
+                lane.role, lane.model, lane.total, lane.length, self.num_timesteps, lane.start, rule,
+                self.foresight.expected,
+            )  # fmt: skip
         else:
             self.incumbent.recent.append(lane.total)
         self._slow_steps(at_end=True)

@@ -54,7 +54,9 @@ LEAST_SHARE, MOST_SHARE = 0.01, 0.9999  # between discrete actions
 LEAST_VARIANCE, MOST_VARIANCE, MOST_NOISE = 0.01, 1e3, 1.0  # outcomes have variance 1
 WIDTHS = 3.5  # standard deviations that are a column's width where a flag changes
 MOST_END_NOISE = 1e-4
-LEAST_TOUCH, LEAST_TOUCH_NOISE = 0.3, 0.1  # what touches earn: few know it, and there is chance in it
+LEAST_TOUCH, LEAST_TOUCH_NOISE = 0.15, 0.1  # what touches earn: few know it, and there is chance in it
+TOUCH_VARIANCE, LEAST_TOUCH_VARIANCE, MOST_TOUCH_VARIANCE = 0.1, 1e-3, 10.0  # of each column's part in that
+WORST = 0.25  # touches that earned less than the others count as no worse than the best of this share
 SHRINK = 3.0  # touches that an action is taken to have had that earned no more than others
 LEAST_END_VARIANCE, MOST_END_VARIANCE = 1e-4, 10.0
 TOUCHED, MOST_TOUCHED = 3, 0.3  # different inputs, and share of all, that led to a column's extreme: a wall
@@ -84,6 +86,8 @@ class Dynamics:
         self.flags = np.full((2, self.split), np.nan)
         self.partners = np.full(self.split, -1, dtype=np.int64)  # of columns on a circle: the other one
         self.rest = np.full(actions.columns, np.nan)  # the action to take where a flag is not as usual
+        self.rests = np.zeros((2, len(self.choices)))  # what is known of each of the choices there
+        self.fair = -np.inf  # what the best quarter of touches earned at least
         self.touching = False  # whether imagined episodes are over where a flag is not as usual
         self.growth = 1.0  # of what is known, when it was last learnt: the largest share of a column's range
         self._world: World | None = None
@@ -153,22 +157,25 @@ class Dynamics:
 
     def _kernel(self, width: Array) -> tuple[Kernel, dict[str, Any]]:
         """The kernel of an outcome at first, and the bounds of its hyperparameters."""
-        columns, own = list(range(self.split)), list(range(self.split, self.columns))
-        parts: list[Kernel] = [RBF(LENGTHSCALE * width, 1.0, columns)]
         bounds: dict[str, Any] = {
             "0.lengthscales": (LEAST_LENGTHSCALE * width, MOST_LENGTHSCALE * width),
             "0.variance": (LEAST_VARIANCE, MOST_VARIANCE),
             "noise_variance": (LEAST_NOISE, MOST_NOISE),
         }
+        actions, own = self._action_kernels()
+        bounds |= {f"{i + 1}.{name}": pair for i, name, pair in own}
+        return Product(RBF(LENGTHSCALE * width, 1.0, list(range(self.split))), *actions), bounds
+
+    def _action_kernels(self) -> tuple[list[Kernel], list[tuple[int, str, Any]]]:
+        """Of an action's columns; which of them has a hyperparameter, its name, and its bounds."""
+        columns = list(range(self.split, self.columns))
         if self.actions.continuous:
             reach = self.actions.high - self.actions.low
             reach = np.where(reach > 0.0, reach, 1.0)
-            parts.append(RBF(LENGTHSCALE * reach, 1.0, own))
-            bounds["1.lengthscales"] = LEAST_LENGTHSCALE * reach, MOST_LENGTHSCALE * reach
-        else:
-            parts += [Delta(column, share=0.5) for column in own]
-            bounds |= {f"{i}.share": (LEAST_SHARE, MOST_SHARE) for i in range(1, len(parts))}
-        return Product(*parts), bounds
+            bounds = LEAST_LENGTHSCALE * reach, MOST_LENGTHSCALE * reach
+            return [RBF(LENGTHSCALE * reach, 1.0, columns)], [(0, "lengthscales", bounds)]
+        kernels: list[Kernel] = [Delta(column, share=0.5) for column in columns]
+        return kernels, [(i, "share", (LEAST_SHARE, MOST_SHARE)) for i in range(len(kernels))]
 
     def _end_kernel(self, width: Array) -> tuple[Kernel, dict[str, Any]]:
         """Ends are often a matter of one column, at whatever value of the others: a term for each, and one
@@ -221,6 +228,9 @@ class Dynamics:
         last, V, left = self.regressions[self.split + 2], self.regressions[self.split + 3], 0.0
         ended = lesson.ended & self._before(lesson)
         self.rest = np.full(self.actions.columns, np.nan)
+        if self.touching != isinstance(last.kernel, Sum):
+            kernel = (self._touch_kernel if self.touching else self._kernel)(lesson.width)[0]
+            self.regressions[self.split + 2] = last = Regression(kernel, self.columns)
         if ended.any() and self.touching:
             self._learn_touches(last, lesson, ended)
         elif ended.any():
@@ -236,27 +246,45 @@ class Dynamics:
 
     def _learn_touches(self, last: Regression, lesson: Lesson, ended: NDArray[np.bool_]) -> None:
         """What touches earned, by where they would have led without one, and the action taken most often
-        since, or any one where it was too late for all."""
+        since, or any one where it was too late for all. Among the worst it is not told which is worse."""
         assert lesson.since is not None
         self._world, since = None, lesson.since[ended]
         X, earned = self.world.outcomes(lesson.inputs[ended])[0], lesson.rewards[ended]
-        spread = self._spread(lesson, lesson.inputs[ended])
-        bounds = self._kernel(spread)[1] | {
-            "0.lengthscales": (LEAST_TOUCH * spread, MOST_LENGTHSCALE * spread),
-            "noise_variance": (LEAST_TOUCH_NOISE, MOST_NOISE),
-        }
-        anyhow = Regression(self._kernel(spread)[0], self.columns)
+        worst, self.fair = np.quantile(earned, [WORST, 1.0 - WORST])
+        earned = np.maximum(earned, worst)
+        kernel, bounds = self._touch_kernel(self._spread(lesson, X))
+        anyhow = Regression(kernel, self.columns)
         anyhow.learn(X, earned, bounds, lesson.rng, outliers=False)
-        self.rest = self._best_since(since, earned - anyhow(X))
+        self.rests = self._rests(since, earned - anyhow(X))
+        self.rest = self.choices[int(self.rests[0].argmax())].copy()
         chosen = np.where(since < 0, np.arange(len(since)) % len(self.choices), since)
         X[:, self.split :] = self.choices[chosen]
         last.learn(X, earned, bounds, lesson.rng, lesson.search, outliers=False)
 
-    def _best_since(self, since: NDArray[np.intp], more: Array) -> Array:
-        """The action whose touches earned most `more` than others that came in the same way, of which one
-        that few took is believed little."""
-        means = [more[since == i].sum() / (np.sum(since == i) + SHRINK) for i in range(len(self.choices))]
-        return self.choices[int(np.argmax(means))].copy()
+    def _touch_kernel(self, width: Array) -> tuple[Kernel, dict[str, Any]]:
+        """Few touches are known, and how fast, how upright and where one touches each have their own part in
+        what that earns: a term for each column, and for the action."""
+        columns = np.flatnonzero(np.isnan(self.flags[0]))
+        terms: list[Kernel] = [RBF(LENGTHSCALE * width[c], TOUCH_VARIANCE, [int(c)]) for c in columns]
+        bounds: dict[str, Any] = {"noise_variance": (LEAST_TOUCH_NOISE, MOST_NOISE)}
+        for i, reach in enumerate(width[columns]):
+            bounds[f"{i}.lengthscales"] = LEAST_TOUCH * reach, MOST_LENGTHSCALE * reach
+            bounds[f"{i}.variance"] = LEAST_TOUCH_VARIANCE, MOST_TOUCH_VARIANCE
+        actions, own = self._action_kernels()
+        bounds |= {f"{len(columns) + i}.{name}": pair for i, name, pair in own}
+        return Sum(*terms, *actions), bounds
+
+    def _rests(self, since: NDArray[np.intp], more: Array) -> Array:
+        """How much `more` than others that came in the same way touches earned by each action that may be
+        taken since, one that few took is believed little: means (a row) and standard deviations."""
+        taken = [more[since == i] for i in range(len(self.choices))]
+        counts = np.array([len(own) + SHRINK for own in taken])
+        return np.array([[own.sum() for own in taken] / counts, more.std() / np.sqrt(counts)])
+
+    def some_rest(self, rng: np.random.Generator) -> Array:
+        """An action for where a flag is not as usual, drawn as probably as it is the best."""
+        means, deviations = self.rests
+        return self.choices[int(np.argmax(means + deviations * rng.standard_normal(len(means))))]
 
     def _learn_going(self, lesson: Lesson, rewards: Array) -> float:
         """Rewards while episodes go on; the standard deviation of what is left of them."""
@@ -312,29 +340,32 @@ class Dynamics:
         }
         return RBF(LENGTHSCALE * width, 1.0, list(range(self.split))), bounds
 
-    def _learn_contact(self, contact: Regression, lesson: Lesson, first: NDArray[np.bool_]) -> None:
+    def _learn_contact(self, contact: Regression, lesson: Lesson, touching: NDArray[np.bool_]) -> None:
         """From where steps led: 0 where episodes went on; 1 where they first touched, where they would have
         gone on to had there been nothing to touch, and where they were then."""
         self._world, rng, split = None, lesson.rng, self.split
         on = some(np.flatnonzero(strange(lesson.states, self.flags[0])), NEAR // 2, rng)
-        through = lesson.inputs[some(np.flatnonzero(first), NEAR, rng)]
-        inside = [lesson.inputs[on, :split]]
-        for step in range(THROUGH):
+        through, inside = lesson.inputs[some(np.flatnonzero(touching), NEAR, rng)], list[Array]()
+        for _ in range(THROUGH):
             through[:, :split] = self.world.outcomes(through)[0][:, :split]
-            if step % THROUGH_EVERY == 0:
-                inside.append(through[:, :split].copy())
+            inside.append(through[:, :split].copy())
+        touched, deeper = inside[0], np.concatenate([*inside[DEEPER::DEEPER], lesson.inputs[on, :split]])
         outside = self.world.outcomes(lesson.inputs[~lesson.ended])[0][:, :split]
-        spread, touches = self._spread(lesson, inside[1]), len(inside[1])
-        states = np.concatenate([inside[1], outside])
-        near = _around(states / spread, np.arange(len(states)) < touches, rng, AROUND * touches)
-        inputs = np.zeros((len(near) + len(on) + touches * (len(inside) - 2), self.columns))
-        inputs[:, :split] = np.concatenate([states[near], inside[0], *inside[2:]])
-        target = np.ones(len(inputs))
-        target[touches : len(near)] = 0.0
+        spread, states = self._spread(lesson, touched), np.concatenate([touched, outside])
+
+        def rows(near: int) -> tuple[Array, Array]:
+            around = _around(states / spread, np.arange(len(states)) < len(touched), rng, near)
+            inputs = np.zeros((len(around) + len(deeper), self.columns))
+            inputs[:, :split] = np.concatenate([states[around], deeper])
+            target = np.ones(len(inputs))
+            target[len(touched) : len(around)] = 0.0
+            return inputs, target
+
         if lesson.search or not contact.known:
-            contact.search(inputs, target, self._contact_kernel(spread)[1], rng)
+            contact.search(*rows(AROUND * len(touched)), self._contact_kernel(spread)[1], rng)
         contact.known = True
-        contact.fit(inputs, target, rng, enough=SURE**2)
+        inputs, target = rows(FIT_FROM)  # in true shares
+        contact.fit(inputs, target, rng, enough=SURE**2, among=len(inputs))
 
     def _learn_flag(self, flag: Regression, lesson: Lesson, value: Array) -> None:
         """From inputs where it is decided (where it is not 0), those next to them, and some others.
@@ -387,7 +418,8 @@ class Dynamics:
                 Zt[j, :, : len(r.Z)], weights[j, : len(r.Z)] = r.Z.T, r.weights
                 values[j, : len(tables[j][1])] = tables[j][1]
             self._world = World(
-                tables[0][0], tables[self.split][0], tables[self.split + 3][0], values, Zt,
+                tables[0][0], tables[self.split][0], tables[self.split + 2][0], tables[self.split + 3][0],
+                values, Zt,
                 np.array([len(r.weights) for r in regressions], dtype=np.int64), weights,
                 np.array([r.offset for r in regressions]), np.array([r.scale for r in regressions]),
                 self.walls, self.known, self.brinks, self.flags, self.partners,
@@ -415,6 +447,7 @@ class Dynamics:
     def state(self) -> tuple[dict[str, Array], list[Any]]:
         arrays = {name: getattr(self, name) for name in RANGES}
         arrays |= {"partners": self.partners, "rest": self.rest, "touching": np.array([self.touching])}
+        arrays["rests"] = self.rests
         content = list[Any]()
         for i, regression in enumerate(self.regressions):
             own, described = regression.state()
@@ -434,6 +467,9 @@ class Dynamics:
         self.partners = np.array(arrays["partners"], dtype=np.int64)
         check_partners(self.partners, self.split)
         self.rest = check.rows(arrays["rest"][None], "rest", self.actions.columns, finite=False)[0].copy()
+        self.rests = check.rows(arrays["rests"], "rests", len(self.choices)).copy()
+        if len(self.rests) != 2:
+            raise ValueError(f"rests has {len(self.rests)} rows; expected 2")
         self.regressions = [
             Regression.restored({name: arrays[f"{i}.{name}"] for name in ("Z", "weights")}, described)
             for i, described in enumerate(content)

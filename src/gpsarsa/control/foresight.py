@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -71,8 +71,10 @@ class Foresight:
         """A rule to explore by, where rules are searched for."""
         if not isinstance(self.imagination, Imagination) or not self.curious:
             return None
-        rule = self.imagination.hope if self.explored % 2 == 0 else self.imagination.found
-        return rule.drawn(rng, self.imagination.dynamics.choices) if rule is not None else None
+        imagination = self.imagination
+        hopes = imagination.hope is not None and self.explored % 2 == 0
+        rule = imagination.hope if hopes else imagination.found
+        return None if rule is None else rule.drawn(rng)._replace(rest=imagination.dynamics.some_rest(rng))
 
     def way_out(self, row: Array) -> Callable[[], Array] | None:
         """How to get from an observation to what is not known."""
@@ -145,12 +147,22 @@ class Foresight:
         doubted = holder is not None and min(holder.returns, default=np.inf) < self._most()
         best = imagination.better(known, starts, experience, tuned, rng, doubted)
         if best is not old:
-            confirmed = old
+            confirmed, shown = old, None
             if old is not None:  # from other starts than those by which it was chosen
                 starts = imagination.some_starts(experience, rng)
                 best = imagination.judge(best.values, starts, best.model)
                 confirmed = imagination.judge(old.values, starts)
-            self.incumbent.imagined(best, confirmed)
+                if holder is not None and holder.returns:
+                    shown = self.expected(holder.starts)
+            self.incumbent.imagined(best, confirmed, shown)
+
+    def expected(self, starts: Sequence[Array]) -> Array:
+        """What the incumbent returns from some starts, as far as can be imagined; else 0."""
+        imagination, holder = self.imagination, self.incumbent.holder
+        values = None if holder is None else self.values(holder)
+        if imagination is None or values is None:
+            return np.zeros(len(starts))
+        return imagination.judge(values, np.array(starts)).returns
 
     def follow(self, seen: int, rng: np.random.Generator) -> None:
         """More of the world is known than when it was learnt: go on from there."""

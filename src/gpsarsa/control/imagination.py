@@ -39,7 +39,8 @@ from gpsarsa.transitions import Transitions
 
 __all__ = ["Imagination"]
 
-STARTS = 10  # start states of imagined episodes, and as many on the way
+STARTS, FEWEST = 40, 10  # start states of imagined episodes; and as many on the way, at least so many
+SEARCH_STARTS = 20  # by which rules are searched for
 LEAVES = 8  # at most, of the tree of actions by which it looks ahead
 DREAMS, CURIOUS_DREAMS = 8, 3  # posteriors made from imagined transitions, each time
 NEAR, FAR = 2, 10  # steps of imagined transitions, in turn
@@ -203,7 +204,8 @@ class Imagination(Episodes):
     def _followed(self, values: Values | Rule, states: Array, chance: Array) -> Outcomes:
         """What comes after states where some values act."""
         if isinstance(values, Rule):
-            return self._outcomes(values, np.hstack([states, values.greedy(states)]), self.world, chance)
+            X = np.hstack([states, values.greedy(states)])
+            return self._outcomes(values, X, self.world._replace(rest=values.rest), chance)
         scores, ahead, rewards, fate = self._look_ahead(values, states)
         best = scores.argmax(axis=1)
         foreseen = values.world is None or values.world is self.world
@@ -237,7 +239,7 @@ class Imagination(Episodes):
     def some_starts(self, experience: Experience, rng: np.random.Generator) -> Array:
         """Where imagined episodes begin: as real ones did, and on their way."""
         starts = np.array(self.starts)
-        way = experience.inputs[experience.sample(STARTS, rng)][:, : self.split]
+        way = experience.inputs[experience.sample(max(self._starts, FEWEST), rng)][:, : self.split]
         return np.concatenate([starts[rng.permutation(len(starts))[:STARTS]], way])
 
     def recently(self, experience: Experience) -> Array:
@@ -286,18 +288,25 @@ class Imagination(Episodes):
         self, known: list[Judged], starts: Array, experience: Experience, tune: Tuning, rng: Any
     ) -> Judged:
         """The best of those known, a rule that is searched for, and who looks ahead to the rule's values."""
-        ranked = sorted(known, key=lambda judged: judged.mean, reverse=True)
-        rules = [judged.values for judged in ranked if isinstance(judged.values, Rule)]
-        start = rules[0] if rules else self.rule(experience.inputs)
+        start, ruled = self.rule(experience.inputs), [j for j in known if isinstance(j.values, Rule)]
+        if ruled:  # with the rest that is thought best by now
+            best = max(ruled, key=lambda judged: judged.mean)
+            assert best.model is not None
+            start = self._rested(best.values)
+            known = [*known, self.judge(start, starts, best.model.copy())]
         self.found = rule = self._search(start, rng)
-        self.hope = self._search(start if self.hope is None else self.hope, rng, self._usual(experience))
+        usual = self._usual(experience)
+        if self.dynamics.touching and self.dynamics.fair > usual:
+            self.hope = None  # there are ends that are not bad
+        else:
+            self.hope = self._search(start if self.hope is None else self.hope, rng, usual)
         found, how = self.judge(rule, starts), self.sights[1]
         rows = self._dreamt(found, experience, how, rng)
         found.model = self._fitted(tune(rows, how.gamma), rows, DREAMT, rng)
         values = self.values_of(found.model)
         assert values is not None
         looking = self.judge(values, starts, found.model)
-        return max([*ranked, found, looking], key=lambda judged: judged.mean)
+        return max([*known, found, looking], key=lambda judged: judged.mean)
 
     def rule(self, inputs: Array) -> Rule:
         """A rule by which all is the same, for observations like those of the inputs."""
@@ -316,7 +325,7 @@ class Imagination(Episodes):
         begun = np.array(self.starts)
 
         def returns(weights: Array) -> Array:
-            some = begun[rng.permutation(len(begun))[:STARTS]]
+            some = begun[rng.permutation(len(begun))[:SEARCH_STARTS]]
 
             def follow(states: Array, alive: NDArray[np.intp]) -> Outcomes:
                 rows = start.chosen(weights[alive // len(some)], states)
@@ -330,8 +339,10 @@ class Imagination(Episodes):
             totals = self._play(follow, states, steps, 1.0, self.steps - steps)[0]
             return totals.reshape(len(weights), -1).mean(axis=1)
 
-        found = search(start, returns, rng)
-        return found._replace(usual=self.dynamics.usual, rest=self.dynamics.rest)
+        return self._rested(search(start, returns, rng))
+
+    def _rested(self, rule: Any) -> Rule:
+        return rule._replace(usual=self.dynamics.usual, rest=self.dynamics.rest)
 
     def seen(self, x: Array, row: Array) -> None:
         """What followed an input; `outgrown` says that more is known than when the world was learnt."""

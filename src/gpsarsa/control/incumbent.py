@@ -8,22 +8,26 @@ a rule always is the rule's; where it is no worse than what the incumbent does o
 the challenger. A challenger is tried in episodes of training, in turn with an incumbent that has fewer. It
 takes over after two episodes where it is clearly better (one standard error below its mean is above one
 standard error over the incumbent's mean), after some more where the difference of the means is more than its
-standard error. It is dropped once its mean plus one standard error is below the incumbent's mean, or if the
-trials decide nothing. The incumbent acts every `RERUN`-th episode (every `RERUN_IMAGINED`-th where it was
-imagined, at once where it goes where nobody has been), so that a lucky one is found out.
-Trials and reruns are training episodes like any other: what they see is learnt from.
+standard error. It is dropped once its mean plus one standard error is below the incumbent's mean; if the
+trials decide nothing, the larger mean does. The incumbent acts every `RERUN`-th episode (every
+`RERUN_IMAGINED`-th where it was imagined, at once where it goes where nobody has been), so that a lucky one
+is found out. Trials and reruns are training episodes like any other: what they see is learnt from.
+
+An episode's return is a matter of where it began as much as of who acted. Where it can be imagined what the
+incumbent would have returned from there, returns are compared less that, if it makes them less scattered.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from gpsarsa._validation import Array
 from gpsarsa.control.rules import Rule
 from gpsarsa.sparse import SparseGPSarsa
 
@@ -37,12 +41,16 @@ WINDOW = 40  # newest episodes by which a contender is judged
 RECENT = 20  # newest episodes of all, whose spread stands in where a contender has few
 
 
+Expectation = Callable[[Sequence[Array]], Array]  # what the incumbent returns from some starts, as imagined
+
+
 @dataclass
 class Contender:
     """A frozen posterior and the returns of its greedy policy."""
 
     model: SparseGPSarsa
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    starts: deque[Array] = field(default_factory=lambda: deque(maxlen=WINDOW))  # observations they began with
     steps: int = 0  # it took to find out
     values: Any = None  # how it acts where the world is known, see `imagination`
     lost: bool = True  # whether, as far as is imagined, it goes where nobody has been
@@ -52,11 +60,10 @@ class Contender:
     def mean(self) -> float:
         return math.fsum(self.returns) / max(len(self.returns), 1)
 
-    @property
-    def squares(self) -> float:
-        """Σ (return − mean)²"""
-        mean = self.mean
-        return math.fsum((value - mean) ** 2 for value in self.returns)
+    def showed(self, total: float, start: Array) -> None:
+        """One more return."""
+        self.returns.append(total)
+        self.starts.append(start)
 
 
 class Incumbent:
@@ -91,37 +98,40 @@ class Incumbent:
         total: float,
         length: int,
         so_far: int,
+        start: Array,
         rule: Rule | None = None,
+        expected: Expectation | None = None,
     ) -> None:
         """Take in the return of an episode of some `length`, in which `model` (frozen) acted, or a rule.
 
-        `so_far` counts the steps of all episodes.
+        `so_far` counts the steps of all episodes; `start` is the observation with which this one began.
         """
         self.recent.append(total)
         if model is None:
             return
         if role == "incumbent" and self.holder is not None and model is self.holder.model:
-            self.holder.returns.append(total)
+            self.holder.showed(total, start)
         elif role == "trial" and self.challenger is not None and model is self.challenger.model:
-            self.challenger.returns.append(total)
+            self.challenger.showed(total, start)
             self.challenger.steps += length
-            self._judge(self.challenger, so_far)
+            self._judge(self.challenger, so_far, expected)
         elif role == "explore" and (rule is not None or not self.imagining):
             contender = Contender(model, steps=length)
             if rule is not None:
                 contender.values, contender.lost = rule, False
-            contender.returns.append(total)
+            contender.showed(total, start)
             if self.holder is None:
                 self.holder = contender
             elif self.challenger is None and total >= self.holder.mean and not self._settled(total):
                 self.challenger = contender
-                self._judge(contender, so_far)
+                self._judge(contender, so_far, expected)
 
-    def imagined(self, judged: Any, holder: Any) -> None:
-        """A posterior as it was judged in imagination, and the holder from the same starts.
+    def imagined(self, judged: Any, holder: Any, shown: Array | None = None) -> None:
+        """A posterior as it was judged in imagination, and the holder from the same starts; `shown` is what
+        is imagined of the holder from where its real episodes began.
 
-        Where it is better by more than chance, it takes over if imagination was right about the holder and it
-        promises what the holder has shown, both as far as chance lets tell; else it is tried.
+        Where it is better by more than chance, it takes over if imagination errs about the holder by less
+        than it promises to gain, or than chance lets tell; else, if trials could tell that gain, it is tried.
         """
         self.imagining = True
         values = judged.values
@@ -129,23 +139,28 @@ class Incumbent:
         if self.holder is None or holder is None:
             self.holder, self.challenger = contender, None
             return
-        gain = judged.returns - holder.returns
-        if float(gain.mean()) <= float(gain.std()) / math.sqrt(len(gain)):
+        gains = judged.returns - holder.returns
+        gain = float(gains.mean())
+        if gain <= float(gains.std()) / math.sqrt(len(gains)):
             return
-        if self._right(holder.promised) and judged.promised > self.score(self.holder):
+        error, chance = self._mistaken(shown)
+        if error <= max(chance, gain):
             self._replace(contender)
-        elif self.challenger is None:
+        elif self.challenger is None and gain > chance:
             self.challenger = contender
+
+    def _mistaken(self, shown: Array | None) -> tuple[float, float]:
+        """By how much imagination errs about the holder's returns on average, and the standard error."""
+        assert self.holder is not None
+        if shown is None:
+            return 0.0, 0.0
+        returns = np.array(self.holder.returns)
+        errors = returns - shown
+        return abs(float(errors.mean())), self._spread([errors], [returns]) / math.sqrt(len(errors))
 
     def _replace(self, contender: Contender) -> None:
         self.holder, self.challenger = contender, None
         self.replaced += 1
-
-    def _right(self, imagined: float) -> bool:
-        """Whether the holder's returns are what was imagined, as far as chance lets tell."""
-        holder = self.holder
-        assert holder is not None
-        return not holder.returns or abs(holder.mean - imagined) <= holder.mean - self.score(holder)
 
     def unbeatable(self, most: float) -> bool:
         """Whether the holder returned `most`, beyond which there is nothing, every time."""
@@ -159,39 +174,36 @@ class Incumbent:
         holder = self.holder
         return holder is not None and len(holder.returns) >= TRIALS and set(holder.returns) == {total}
 
-    def _judge(self, challenger: Contender, so_far: int) -> None:
-        holder, n = self.holder, len(challenger.returns)
-        assert holder is not None
-        if not holder.returns:
+    def _judge(self, challenger: Contender, so_far: int, expected: Expectation | None) -> None:
+        assert self.holder is not None
+        if not self.holder.returns:
             return
-        clearly = n >= 2 and self.score(challenger) > 2.0 * holder.mean - self.score(holder)
-        if clearly or (n >= TRIALS and challenger.mean - holder.mean > self.chance(challenger, holder)):
+        plain = [np.array(contender.returns) for contender in (challenger, self.holder)]
+        known = plain
+        if expected is not None:
+            starts = challenger.starts, self.holder.starts
+            known = [returns - expected(own) for returns, own in zip(plain, starts, strict=True)]
+            known = known if _squares(known) < _squares(plain) else plain
+        (n, mean), (held, least) = ((len(returns), float(returns.mean())) for returns in known)
+        spread = self._spread(known, plain)
+        clearly = n >= 2 and mean - spread / math.sqrt(n) > least + spread / math.sqrt(held)
+        if clearly or (n >= TRIALS and mean - least > spread * math.sqrt(1.0 / n + 1.0 / held)):
             self._replace(challenger)
-        elif 2.0 * challenger.mean - self.score(challenger) < holder.mean or self._too_long(
-            challenger, so_far
-        ):
+        elif mean + spread / math.sqrt(n) < least:
+            self.challenger = None
+        elif n >= MOST_TRIALS and challenger.steps > MOST_STEPS * so_far:
+            if mean > least:
+                self._replace(challenger)
             self.challenger = None
 
-    @staticmethod
-    def _too_long(challenger: Contender, so_far: int) -> bool:
-        return len(challenger.returns) >= MOST_TRIALS and challenger.steps > MOST_STEPS * so_far
-
-    def score(self, contender: Contender) -> float:
-        """The mean return less one standard error; −∞ where there is none."""
-        if not contender.returns:
-            return -math.inf
-        return contender.mean - self.spread() / math.sqrt(len(contender.returns))
-
-    def chance(self, one: Contender, other: Contender) -> float:
-        """The standard error of the difference of two means."""
-        return self.spread() * math.sqrt(1.0 / len(one.returns) + 1.0 / len(other.returns))
-
-    def spread(self) -> float:
-        """The standard deviation of a policy's returns, pooled over the contenders."""
-        known = [c for c in (self.holder, self.challenger) if c is not None]
-        freedom = sum(max(len(c.returns) - 1, 0) for c in known)
+    def _spread(self, known: list[Array], plain: list[Array]) -> float:
+        """The standard deviation of a policy's returns, or of what is `known` of them, over all contenders.
+        Where these have few, it is that of all recent ones, or as much less as what is known varies less."""
+        freedom = sum(len(returns) - 1 for returns in known)
         prior = float(np.var(self.recent)) if self.recent else 0.0
-        return math.sqrt((sum(c.squares for c in known) + prior) / (freedom + 1))
+        squares, of_all = _squares(known), _squares(plain)
+        share = squares / of_all if freedom > 1 and of_all > 0.0 else 1.0
+        return math.sqrt((squares + min(share, 1.0) * prior) / (freedom + 1))
 
     # -- files --------------------------------------------------------------------------------
 
@@ -203,6 +215,8 @@ class Incumbent:
             if contender is not None:
                 own, model = contender.model._state()
                 arrays |= {f"{name}.{key}": value for key, value in own.items()}
+                if contender.starts:
+                    arrays[f"{name}.starts"] = np.array(contender.starts)
                 content[name] = {
                     "model": model,
                     "kernel": contender.model._described_kernel(),
@@ -240,12 +254,18 @@ class Incumbent:
                 contender = Contender(
                     model,
                     deque(kept["returns"], maxlen=WINDOW),
+                    deque((row.copy() for row in own.get("starts", ())), maxlen=WINDOW),
                     int(kept["steps"]),
                     values=rule_of(rule) if rule else None,
                     lost=bool(kept["lost"]),
                     world=world_of(world) if world else None,
                 )
             setattr(self, name, contender)
+
+
+def _squares(known: list[Array]) -> float:
+    """Σ (return − mean)², each contender's around its own mean."""
+    return math.fsum(float(np.square(returns - returns.mean()).sum()) for returns in known)
 
 
 def _below(arrays: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -28,7 +28,7 @@ STEPS, PASSES = 15, 3  # iterations of the evidence; fits, each without the last
 NOISE, LEAST_NOISE = 1e-3, 1e-8  # variance of the noise at first, and at least; outcomes have variance 1
 OUTLIER, FAR = 10.0, 3.0  # an outlier's distance from the fit: times the usual, and standard deviations
 MOST_OUTLIERS = 0.1  # of the rows
-SURELY = 0.1  # of the variance is left unexplained where every outcome counts
+SURELY = 1e-3  # of the variance is left unexplained where every outcome counts
 FINE = 1e-3  # a distance, in standard deviations of the outcome, that does not matter
 
 
@@ -62,8 +62,8 @@ class Regression:
         search: bool = True,
         outliers: bool = True,
     ) -> None:
-        """From inputs and their outcomes, without `outliers` if there may be some; nothing is done where these
-        are predicted well already. Without `search` the hyperparameters stay, once there are some."""
+        """From inputs and their outcomes, less `outliers` if there may be any; nothing is done where they are
+        predicted well already. Without `search` the hyperparameters stay, once there are some."""
         distance = np.abs(y - self(X)) / self.scale
         if self.known and np.mean(distance > FINE) <= self.outliers + 0.01:
             return

@@ -24,11 +24,10 @@ from gpsarsa.control.world import strange
 
 __all__ = ["LEARNT", "Rule", "search"]
 
-DRAWN, ELITE, GENERATIONS = 50, 10, 15  # rules of a generation; the best, of which the next is made
+DRAWN, ELITE, GENERATIONS = 40, 8, 15  # rules of a generation; the best, of which the next is made
 SPREAD, SPREAD_AGAIN = 1.0, 0.5  # of the weights at first: around 0, and around a rule there is
 WIDER = 0.15  # the elite's spread is widened by so much at first, less and less
 LEARNT = "centre", "width", "weights", "spread", "usual", "rest"
-OTHER_REST = 0.5  # the share of those drawn that take another action where a flag is not as usual
 FAR = 5.0  # widths from the centre: what lies farther counts as that far
 
 
@@ -57,12 +56,9 @@ class Rule(NamedTuple):
             np.full(candidates.shape[1], np.nan),
         )  # fmt: skip
 
-    def drawn(self, rng: np.random.Generator, rests: Array) -> Self:
-        """One of the rules that are about as good; some rest by another of these actions."""
-        rule = self._replace(weights=self.weights + self.spread * rng.standard_normal(self.weights.shape))
-        if np.isnan(self.usual).all() or rng.random() >= OTHER_REST:
-            return rule
-        return rule._replace(rest=rests[rng.integers(len(rests))])
+    def drawn(self, rng: np.random.Generator) -> Self:
+        """One of the rules that are about as good."""
+        return self._replace(weights=self.weights + self.spread * rng.standard_normal(self.weights.shape))
 
     def greedy(self, X: Array) -> Array:
         """The action row for each row's observation."""

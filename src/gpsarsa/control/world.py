@@ -2,8 +2,8 @@
 
 All its regressions, walls, brinks and flags are arrays, read by one compiled loop. What happens by chance
 in the environment is decided here by a number from 0 to 1 that an imagined episode keeps to its end: where
-half of those who came there had touched the ground by then, so have the episodes with a number below one half.
-Ground that is there stays there, and imagined episodes can be repeated and compared.
+half of those who came there touched the ground, so do the episodes whose number is below one half. Ground
+that is there stays there, and imagined episodes can be repeated and compared.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ ENDED, LOST = 1, 2  # what became of an imagined episode
 
 class World(NamedTuple):
     """All regressions as the compiled loop reads them: those of the observation's columns, of the end, of
-    the reward while the episode goes on, of the last one, and V. All kernels but the end's and V's share
-    their form."""
+    the reward while the episode goes on, of the last one, and V. All kernels but the end's, the last reward's
+    and V's share their form."""
 
     codes: NDArray[np.int64]
     end_codes: NDArray[np.int64]
+    last_codes: NDArray[np.int64]
     potential_codes: NDArray[np.int64]
     values: Array  # a row for each regression
     Zt: Array
@@ -68,7 +69,7 @@ class World(NamedTuple):
         if world.sizes.min() < 0 or world.sizes.max() > most:
             raise ValueError(f"the world's sizes are {world.sizes}; expected at most {most}")
         check_partners(world.partners, split)
-        forms = world.codes, world.end_codes, world.potential_codes
+        forms = world.codes, world.end_codes, world.last_codes, world.potential_codes
         if max(numbers_read(codes, columns) for codes in forms) > numbers:
             raise ValueError("the world's values are fewer than its codes need")
         return world
@@ -127,8 +128,8 @@ def _round(partners, before, after, copy):
 
 @compiled
 def _outcomes(
-    codes, end_codes, potential_codes, values, Zt, sizes, weights, offset, scale, walls, known, brinks, flags,
-    partners, rest, touching, X, chance, ahead, rewards, fate,
+    codes, end_codes, last_codes, potential_codes, values, Zt, sizes, weights, offset, scale, walls, known,
+    brinks, flags, partners, rest, touching, X, chance, ahead, rewards, fate,
 ):  # fmt: skip
     columns = walls.shape[1]  # of the observation
     work, pair = np.zeros((3, Zt.shape[2] + 1)), np.zeros((3, X.shape[1]))
@@ -176,7 +177,16 @@ def _outcomes(
             pair[1, columns:] = rest
         j = columns + (2 if fate[t] == ENDED else 1)
         rewards[t] = _predicted(
-            codes, values[j], Zt[j], sizes[j], weights[j], offset[j], scale[j], pair, which, work
+            last_codes if fate[t] == ENDED else codes,
+            values[j],
+            Zt[j],
+            sizes[j],
+            weights[j],
+            offset[j],
+            scale[j],
+            pair,
+            which,
+            work,
         )
         v = columns + 3
         if fate[t] != ENDED and sizes[v] > 0:
