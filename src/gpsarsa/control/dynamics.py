@@ -68,10 +68,7 @@ RANGES = "walls", "known", "seen", "brinks", "flags"
 LEAST_POTENTIAL_NOISE = 1e-3  # variance of V's noise
 NEAR = 200  # rows next to the ended ones, and as many others, by which ends are learnt
 AROUND = 6  # times as many rows next to touches as there are touches, by which contact is learnt
-THROUGH, THROUGH_EVERY = (
-    20,
-    4,
-)  # steps beyond a touch that nobody could go on to; of which every fourth is learnt
+THROUGH, DEEPER = 20, 4  # steps to go on beyond a touch, and every how many of them are learnt
 
 
 class Dynamics:
