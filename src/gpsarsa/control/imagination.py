@@ -205,7 +205,8 @@ class Imagination(Episodes):
         """What comes after states where some values act."""
         if isinstance(values, Rule):
             X = np.hstack([states, values.greedy(states)])
-            return self._outcomes(values, X, self.world._replace(rest=values.rest), chance)
+            world = self.world._replace(worth=np.array([self.dynamics.worth(values.rest)]))
+            return self._outcomes(values, X, world, chance)
         scores, ahead, rewards, fate = self._look_ahead(values, states)
         best = scores.argmax(axis=1)
         foreseen = values.world is None or values.world is self.world

@@ -38,6 +38,7 @@ RERUN_IMAGINED = 2  # in every second one where contenders are imagined: it show
 TRIALS = 3  # episodes before a challenger can take over by little
 MOST_TRIALS, MOST_STEPS = 6, 0.1  # undecided after as many episodes and this share of all steps: dropped
 WINDOW = 40  # newest episodes by which a contender is judged
+DOUBT = 2.0  # standard errors of the holder's returns from what was imagined of them: imagination is doubted
 RECENT = 20  # newest episodes of all, whose spread stands in where a contender has few
 
 
@@ -144,7 +145,7 @@ class Incumbent:
         if gain <= float(gains.std()) / math.sqrt(len(gains)):
             return
         error, chance = self._mistaken(shown)
-        if error <= max(chance, gain):
+        if error <= max(DOUBT * chance, gain):
             self._replace(contender)
         elif self.challenger is None and gain > chance:
             self.challenger = contender

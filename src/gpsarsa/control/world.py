@@ -46,6 +46,7 @@ class World(NamedTuple):
     flags: Array  # two rows: the only values of a column that has two, the usual one first, else NaN
     partners: NDArray[np.int64]  # of each column: the other one of a circle, else −1
     rest: Array  # the action that is taken where a flag is not as usual, if any is
+    worth: Array  # one: how much more touches earn by it than otherwise
     touching: NDArray[np.bool_]  # one: whether episodes are over where a flag is not as usual
 
     @classmethod
@@ -59,7 +60,7 @@ class World(NamedTuple):
         shapes = {
             "values": (count, numbers), "Zt": (count, columns, most), "sizes": (count,),
             "weights": (count, most), "offset": (count,), "scale": (count,), "partners": (split,),
-            "rest": (columns - split,), "touching": (1,), **ranges,
+            "rest": (columns - split,), "worth": (1,), "touching": (1,), **ranges,
         }  # fmt: skip
         kinds = {"sizes": np.int64, "partners": np.int64, "touching": np.bool_}
         for name, shape in shapes.items():
@@ -129,7 +130,7 @@ def _round(partners, before, after, copy):
 @compiled
 def _outcomes(
     codes, end_codes, last_codes, potential_codes, values, Zt, sizes, weights, offset, scale, walls, known,
-    brinks, flags, partners, rest, touching, X, chance, ahead, rewards, fate,
+    brinks, flags, partners, rest, worth, touching, X, chance, ahead, rewards, fate,
 ):  # fmt: skip
     columns = walls.shape[1]  # of the observation
     work, pair = np.zeros((3, Zt.shape[2] + 1)), np.zeros((3, X.shape[1]))
@@ -172,22 +173,14 @@ def _outcomes(
         )
         limit = chance[t] if touching[0] else 0.5
         fate[t] = ENDED if over or total > limit else LOST if lost else 0
-        which = int(touching[0] and fate[t] == ENDED)  # by what was done there, or is done from there on
-        if which == 1:
-            pair[1, columns:] = rest
+        touched = touching[0] and fate[t] == ENDED
         j = columns + (2 if fate[t] == ENDED else 1)
         rewards[t] = _predicted(
-            last_codes if fate[t] == ENDED else codes,
-            values[j],
-            Zt[j],
-            sizes[j],
-            weights[j],
-            offset[j],
-            scale[j],
-            pair,
-            which,
-            work,
-        )
+            last_codes if fate[t] == ENDED else codes, values[j], Zt[j], sizes[j], weights[j], offset[j],
+            scale[j], pair, int(touched), work,
+        )  # fmt: skip
+        if touched:
+            rewards[t] += worth[0]
         v = columns + 3
         if fate[t] != ENDED and sizes[v] > 0:
             for sign, which in ((1.0, 2), (-1.0, 1)):
