@@ -512,6 +512,9 @@ class SarsaAgent:
     def _improve(self) -> None:
         assert self.model is not None
         model = self.model.copy()
+        if self.foresight.ruled():  # who acts by rules learns from the world alone
+            self.foresight.imagine(model, self.num_timesteps, self.rng, self._own_kernel, search=False)
+            return
         self.improvement.rebase(self.model, model)
         self.improvement.improve(model, ROUNDS, self.rng)
         self._learner = self._driven(model)

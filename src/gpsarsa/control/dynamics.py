@@ -57,6 +57,7 @@ MOST_END_NOISE = 1e-4
 LEAST_TOUCH, LEAST_TOUCH_NOISE = 0.15, 0.1  # what touches earn: few know it, and there is chance in it
 TOUCH_VARIANCE, LEAST_TOUCH_VARIANCE, MOST_TOUCH_VARIANCE = 0.1, 1e-3, 10.0  # of each column's part in that
 WORST = 0.25  # touches that earned less than the others count as no worse than the best of this share
+HOPE = 2.0  # standard deviations by which what an action earns since may be underestimated
 SHRINK = 3.0  # touches that an action is taken to have had that earned no more than others
 LEAST_END_VARIANCE, MOST_END_VARIANCE = 1e-4, 10.0
 TOUCHED, MOST_TOUCHED = 3, 0.3  # different inputs, and share of all, that led to a column's extreme: a wall
@@ -278,10 +279,11 @@ class Dynamics:
         same = (self.choices == rest).all(axis=1)
         return float(self.rests[0, same].sum())
 
-    def some_rest(self, rng: np.random.Generator) -> Array:
-        """An action for where a flag is not as usual, drawn as probably as it is the best."""
+    @property
+    def hopeful_rest(self) -> Array:
+        """An action for where a flag is not as usual that may be the best, as far as is known."""
         means, deviations = self.rests
-        return self.choices[int(np.argmax(means + deviations * rng.standard_normal(len(means))))]
+        return self.choices[int(np.argmax(means + HOPE * deviations))]
 
     def _learn_going(self, lesson: Lesson, rewards: Array) -> float:
         """Rewards while episodes go on; the standard deviation of what is left of them."""

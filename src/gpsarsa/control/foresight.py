@@ -74,7 +74,7 @@ class Foresight:
         imagination = self.imagination
         hopes = imagination.hope is not None and self.explored % 2 == 0
         rule = imagination.hope if hopes else imagination.found
-        return None if rule is None else rule.drawn(rng)._replace(rest=imagination.dynamics.some_rest(rng))
+        return None if rule is None else rule.drawn(rng)._replace(rest=imagination.dynamics.hopeful_rest)
 
     def way_out(self, row: Array) -> Callable[[], Array] | None:
         """How to get from an observation to what is not known."""
@@ -120,12 +120,20 @@ class Foresight:
 
     # -- slow steps ---------------------------------------------------------------------------
 
-    def imagine(self, newest: SparseGPSarsa, seen: int, rng: np.random.Generator, own_kernel: bool) -> None:
-        """Learn what the world does, judge the incumbent and the newest posterior in it, dream of better."""
+    def imagine(
+        self,
+        newest: SparseGPSarsa,
+        seen: int,
+        rng: np.random.Generator,
+        own_kernel: bool,
+        search: bool = True,
+    ) -> None:
+        """Learn what the world does, judge the incumbent and the newest posterior in it, dream of better;
+        without `search` with the hyperparameters there are."""
         imagination, experience, holder = self.imagination, self.experience, self.incumbent.holder
         if imagination is None or not imagination.starts:
             return
-        imagination.learn(experience, rng)
+        imagination.learn(experience, rng, search)
         starts = imagination.some_starts(experience, rng)
         values: Any = imagination.values_of(newest)
         if values is None:
@@ -173,7 +181,7 @@ class Foresight:
     def _explore(self, seen: int, rng: np.random.Generator) -> None:
         """Find how to get to what is not known yet."""
         imagination, experience, critic = self.imagination, self.experience, self.critic
-        if imagination is None or not self.curious or self.unbeatable() or self._ruled():
+        if imagination is None or not self.curious or self.unbeatable() or self.ruled():
             return
 
         def tuned(rows: Transitions, gamma: float) -> SparseGPSarsa:
@@ -184,8 +192,8 @@ class Foresight:
         prior = critic._model(critic.kernel(critic.scaling(experience), 1.0), CURIOSITY**4, 0.0)
         imagination.explore(prior, experience, tuned, rng)
 
-    def _ruled(self) -> bool:
-        """Whether exploring is left to rules: there are rewards by which to tell them."""
+    def ruled(self) -> bool:
+        """Whether acting and exploring are left to rules: there are rewards by which to tell them."""
         rules = isinstance(self.imagination, Imagination) and self.imagination.wide
         return rules and float(np.ptp(self.experience.rewards)) > 0.0
 

@@ -41,6 +41,7 @@ __all__ = ["Imagination"]
 
 STARTS, FEWEST = 40, 10  # start states of imagined episodes; and as many on the way, at least so many
 SEARCH_STARTS = 20  # by which rules are searched for
+AFRESH = 0.5  # of these searches that do not begin with the best rule there is: it may be the best around
 LEAVES = 8  # at most, of the tree of actions by which it looks ahead
 DREAMS, CURIOUS_DREAMS = 8, 3  # posteriors made from imagined transitions, each time
 NEAR, FAR = 2, 10  # steps of imagined transitions, in turn
@@ -289,13 +290,14 @@ class Imagination(Episodes):
         self, known: list[Judged], starts: Array, experience: Experience, tune: Tuning, rng: Any
     ) -> Judged:
         """The best of those known, a rule that is searched for, and who looks ahead to the rule's values."""
-        start, ruled = self.rule(experience.inputs), [j for j in known if isinstance(j.values, Rule)]
+        blank, ruled = self.rule(experience.inputs), [j for j in known if isinstance(j.values, Rule)]
+        start = blank
         if ruled:  # with the rest that is thought best by now
             best = max(ruled, key=lambda judged: judged.mean)
             assert best.model is not None
             start = self._rested(best.values)
             known = [*known, self.judge(start, starts, best.model.copy())]
-        self.found = rule = self._search(start, rng)
+        self.found = rule = self._search(blank if rng.random() < AFRESH else start, rng)
         usual = self._usual(experience)
         if self.dynamics.touching and self.dynamics.fair > usual:
             self.hope = None  # there are ends that are not bad
