@@ -29,7 +29,7 @@ from benchmarks.control_tasks import PLAIN, TASKS, UNTUNED
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).with_name("control.jsonl")
-SEEDS = range(6_000, 6_010)
+SEEDS = range(7_000, 7_010)
 PEER_SEEDS = range(3_000, 3_005)
 OURS = ("gpsarsa", "tiles")  # run in this environment, the others in the peers'
 SAC_STEPS = dict.fromkeys(("Pendulum-v1", "InvertedPendulum-v5", "Reacher-v5"), 20_000)
