@@ -24,11 +24,12 @@ from gpsarsa._validation import Array
 from gpsarsa.control import shapes
 from gpsarsa.control.lessons import NEAR, Lesson, around, spread
 from gpsarsa.control.regression import FIT_FROM, NOISE, Regression, some
-from gpsarsa.control.world import SURE, strange
+from gpsarsa.control.world import strange
 
 __all__ = ["Contact"]
 
-AROUND = 6  # times as many rows next to touches as there are touches, by which contact is learnt
+EFFORT, FINE = 3, 1e-3  # ground has edges: by more rows, and leaving less of the variance unexplained
+AROUND = 10  # times as many rows next to touches as there are touches, by which contact is learnt
 THROUGH, DEEPER = 20, 4  # steps to go on beyond a touch, and every how many of them are learnt
 WORST = 0.25  # touches that earned less than the others count as no worse than the best of this share
 HOPE = 2.0  # standard deviations by which what an action earns since may be underestimated
@@ -79,10 +80,10 @@ class Contact:
             return inputs, target
 
         if lesson.search or not where.known:
-            where.search(*rows(AROUND * len(touched)), shapes.contact(width)[1], rng)
+            where.search(*rows(AROUND * len(touched)), shapes.contact(width)[1], rng, effort=EFFORT)
         where.known = True
         inputs, target = rows(FIT_FROM)  # in true shares
-        where.fit(inputs, target, rng, enough=SURE**2, among=len(inputs))
+        where.fit(inputs, target, rng, enough=FINE, among=len(inputs))
 
     def learn_what(
         self, what: Regression, lesson: Lesson, ended: NDArray[np.bool_], flight: Flight, usual: Array
