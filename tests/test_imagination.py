@@ -384,7 +384,7 @@ def test_ground_that_is_not_observed_stays_where_it_is_for_an_episode():
     experience = walked(4_000, worlds=fall)
     experience.inputs[:, 1] = experience.inputs[:, 1] == 1.0
     imagination = imagined(experience)
-    assert imagination.dynamics.touching
+    assert imagination.dynamics.contact.touching
     numbers = np.arange(20)
     depth, states = np.full(20, np.nan), np.tile([0.5, 0.0], (20, 1))
     for _ in range(150):
@@ -452,9 +452,9 @@ def test_who_touches_the_ground_gets_what_those_did_who_touched_it():
     for rows in (experience, test):
         rows.inputs[:, 1] = rows.inputs[:, 1] == 1.0
     imagination = imagined(experience)
-    assert imagination.dynamics.touching
+    assert imagination.dynamics.contact.touching
     assert not np.isfinite(imagination.dynamics.brinks).any()
-    np.testing.assert_array_equal(imagination.dynamics.rest, [1.0])
+    np.testing.assert_array_equal(imagination.dynamics.contact.rest, [1.0])
     X, touches = test.inputs.copy(), (test.inputs[:, 1] == 0.0) & (test.following[:, 1] == 1.0)
     ahead, rewards, fate = imagination.world.outcomes(X)
     assert touches.sum() > 100
@@ -472,8 +472,8 @@ def test_who_touches_the_ground_gets_what_those_did_who_touched_it():
     assert (imagination.world.outcomes(below)[2] == ENDED).all()
     other = Imagination(*spaces_of(), GAMMA, 60)
     other.restore(*imagination.state())
-    assert other.dynamics.touching
-    np.testing.assert_array_equal(other.dynamics.rest, [1.0])
+    assert other.dynamics.contact.touching
+    np.testing.assert_array_equal(other.dynamics.contact.rest, [1.0])
     np.testing.assert_array_equal(other.world.outcomes(X)[1], rewards)
     np.testing.assert_array_equal(other.world.outcomes(X)[2], fate)
     values = values_of(posterior(), imagination.candidates, 2, GAMMA, world=imagination.world)
@@ -486,22 +486,22 @@ def test_who_touches_the_ground_gets_what_those_did_who_touched_it():
 
 
 def test_the_best_action_since_a_touch_is_not_that_of_one_lucky_one():
-    dynamics = Dynamics(*spaces_of())
+    contact = Dynamics(*spaces_of()).contact
     since = np.array([0, 0, 0, 0, 1, 2, 2, -1, -1])
     more = np.array([5.0, 6.0, 5.0, 6.0, 12.0, -20.0, -1.0, 50.0, 50.0])
-    means, deviations = dynamics._rests(since, more)
+    means, deviations = contact.compare(since, more)
     np.testing.assert_allclose(means, [22.0 / 7.0, 12.0 / 4.0, -21.0 / 5.0])
     np.testing.assert_allclose(deviations, more.std() / np.sqrt([7.0, 4.0, 5.0]))
-    assert dynamics._rests(since, 2.0 * more * (since == 1))[0].argmax() == 1
-    assert dynamics._rests(np.array([0, 1]), np.array([-3.0, -3.0]))[0].argmax() == 2
+    assert contact.compare(since, 2.0 * more * (since == 1))[0].argmax() == 1
+    assert contact.compare(np.array([0, 1]), np.array([-3.0, -3.0]))[0].argmax() == 2
 
 
 def test_exploring_rests_by_what_may_be_the_best():
-    dynamics = Dynamics(*spaces_of())
-    dynamics.rests = np.array([[1.0, 0.0, -9.0], [0.1, 1.0, 1.0]])  # the second is hardly known
-    np.testing.assert_array_equal(dynamics.hopeful_rest, [1.0])
-    dynamics.rests[1, 1] = 0.1
-    np.testing.assert_array_equal(dynamics.hopeful_rest, [0.0])
+    contact = Dynamics(*spaces_of()).contact
+    contact.rests = np.array([[1.0, 0.0, -9.0], [0.1, 1.0, 1.0]])  # the second is hardly known
+    np.testing.assert_array_equal(contact.hopeful_rest, [1.0])
+    contact.rests[1, 1] = 0.1
+    np.testing.assert_array_equal(contact.hopeful_rest, [0.0])
 
 
 def lesson_of(states, following, rewards, ended, actions):

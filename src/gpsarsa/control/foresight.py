@@ -74,7 +74,8 @@ class Foresight:
         imagination = self.imagination
         hopes = imagination.hope is not None and self.explored % 2 == 0
         rule = imagination.hope if hopes else imagination.found
-        return None if rule is None else rule.drawn(rng)._replace(rest=imagination.dynamics.hopeful_rest)
+        rest = imagination.dynamics.contact.hopeful_rest
+        return None if rule is None else rule.drawn(rng)._replace(rest=rest)
 
     def way_out(self, row: Array) -> Callable[[], Array] | None:
         """How to get from an observation to what is not known."""

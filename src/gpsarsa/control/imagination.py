@@ -206,7 +206,7 @@ class Imagination(Episodes):
         """What comes after states where some values act."""
         if isinstance(values, Rule):
             X = np.hstack([states, values.greedy(states)])
-            world = self.world._replace(worth=np.array([self.dynamics.worth(values.rest)]))
+            world = self.world._replace(worth=np.array([self.dynamics.contact.worth(values.rest)]))
             return self._outcomes(values, X, world, chance)
         scores, ahead, rewards, fate = self._look_ahead(values, states)
         best = scores.argmax(axis=1)
@@ -299,7 +299,7 @@ class Imagination(Episodes):
             known = [*known, self.judge(start, starts, best.model.copy())]
         self.found = rule = self._search(blank if rng.random() < AFRESH else start, rng)
         usual = self._usual(experience)
-        if self.dynamics.touching and self.dynamics.fair > usual:
+        if self.dynamics.contact.touching and self.dynamics.contact.fair > usual:
             self.hope = None  # there are ends that are not bad
         else:
             self.hope = self._search(start if self.hope is None else self.hope, rng, usual)
@@ -345,7 +345,7 @@ class Imagination(Episodes):
         return self._rested(search(start, returns, rng))
 
     def _rested(self, rule: Any) -> Rule:
-        return rule._replace(usual=self.dynamics.usual, rest=self.dynamics.rest)
+        return rule._replace(usual=self.dynamics.usual, rest=self.dynamics.contact.rest)
 
     def seen(self, x: Array, row: Array) -> None:
         """What followed an input; `outgrown` says that more is known than when the world was learnt."""

@@ -8,9 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpsarsa._validation import Array
+from gpsarsa.control.regression import FINE, some
+from gpsarsa.control.shapes import LEAST_LENGTHSCALE
 from gpsarsa.control.world import strange
 
-__all__ = ["Lesson", "touched", "unusual"]
+__all__ = ["NEAR", "Lesson", "around", "spread", "touched", "unusual"]
+
+NEAR = 200  # rows next to those where something is decided, and as many others, by which it is learnt
+WIDTHS = 3.5  # standard deviations that are a column's width there
 
 
 class Lesson(NamedTuple):
@@ -31,6 +36,24 @@ class Lesson(NamedTuple):
     def about(self, rows: NDArray[np.bool_], outcomes: Array, bounds: dict[str, Any]) -> tuple[Any, ...]:
         """What a regression learns from some of the rows."""
         return self.inputs[rows], outcomes[rows], bounds, self.rng, self.search
+
+
+def spread(lesson: Lesson, rows: Array) -> Array:
+    """How widely some rows lie: what matters there may be a small part of a column's range."""
+    width = lesson.width
+    own = WIDTHS * rows[:, : len(width)].std(axis=0)
+    return np.where(own > LEAST_LENGTHSCALE * FINE * width, np.minimum(own, width), width)
+
+
+def around(
+    scaled: Array, decisive: NDArray[np.bool_], rng: np.random.Generator, least: int = NEAR
+) -> NDArray[np.intp]:
+    """The decisive rows, at least so many next to them, and some others."""
+    first, others = np.flatnonzero(decisive), np.flatnonzero(~decisive)
+    nearness = np.array([np.square(scaled[first] - row).sum(axis=1).min() for row in scaled[others]])
+    near = np.argsort(nearness, kind="stable")[: max(least, 3 * len(first))]
+    rows = np.union1d(near, some(np.arange(len(others)), NEAR, rng))
+    return np.concatenate([first, others[rows]])
 
 
 def unusual(lesson: Lesson, usual: Array) -> NDArray[np.bool_]:

@@ -91,16 +91,19 @@ class Regression:
         bounds: dict[str, Any],
         rng: np.random.Generator,
         ahead: Array | None = None,
+        effort: int = 1,
     ) -> None:
         """Hyperparameters by the evidence of some rows, where there are enough; with `ahead`, outcomes are
-        differences f(x) − f(ahead)."""
+        differences f(x) − f(ahead). More `effort` is as many times the rows and pseudo-inputs."""
         if len(X) <= sum(np.size(pair[0]) for pair in bounds.values()):
             return
-        rows = some(np.arange(len(X)), LEARN_FROM, rng)
+        rows = some(np.arange(len(X)), effort * LEARN_FROM, rng)
         X, y, ahead = X[rows], y[rows], None if ahead is None else ahead[rows]
         kernel = clipped(self.kernel, bounds)
         noise = float(np.clip(self.noise, *bounds["noise_variance"]))
-        model = SparseGPSarsa(kernel, noise, X[pivots(kernel, X, LEARN_WITH, 1e-6)], growth="streaming")
+        model = SparseGPSarsa(
+            kernel, noise, X[pivots(kernel, X, effort * LEARN_WITH, 1e-6)], growth="streaming"
+        )
         search = Search(
             pseudo_inputs=False, hyperparameters=list(bounds), bounds=bounds, max_iterations=STEPS, quiet=True
         )
