@@ -64,10 +64,11 @@ PUBLIC = [
     "offline.recording", "placement", "report", "runs", "training", "video",
 ]  # fmt: skip
 INNER = {  # take what the package hands them
-    "basis", "belief", "control.agent", "control.critic", "control.dynamics", "control.environments",
-    "control.episodes", "control.experience", "control.foresight", "control.imagination",
-    "control.improvement", "control.incumbent", "control.lessons", "control.potential", "control.regression",
-    "control.rules", "control.spaces", "control.tables", "control.values", "control.world", "draws",
+    "basis", "belief", "control.agent", "control.ascent", "control.contact", "control.critic",
+    "control.descriptions", "control.dynamics", "control.environments", "control.episodes",
+    "control.experience", "control.foresight", "control.imagination", "control.improvement",
+    "control.incumbent", "control.lessons", "control.potential", "control.regression", "control.rules",
+    "control.shapes", "control.spaces", "control.tables", "control.values", "control.world", "draws",
     "exact", "offline.datasets", "offline.evaluation", "offline.sums", "optimization", "plots",
     "reservoir", "sparse", "statistics", "stochasticity", "timescales", "transitions",
 }  # fmt: skip

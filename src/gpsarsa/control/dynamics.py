@@ -136,7 +136,8 @@ class Dynamics:
         odd = unusual(lesson, self.flags[0])
         self.brinks, explained = _brinks(lesson.following, lesson.ended, odd[:, None] & ~lesson.flag)
         happened = lesson.ended & ~explained
-        self.contact.touching = bool(happened.any() and np.mean(odd[happened]) > 0.5)
+        numbers = not lesson.flag.all()  # by which touches can be told
+        self.contact.touching = bool(numbers and happened.any() and np.mean(odd[happened]) > 0.5)
         return explained
 
     def _learn_columns(self, lesson: Lesson, free: NDArray[np.bool_]) -> Lesson:
