@@ -660,6 +660,9 @@ class SarsaAgent:
             lambda world: World.restored(world, self.observations.columns, self.experience.columns),
             self.foresight.rule_of,
         )
+        for contender in (self.incumbent.holder, self.incumbent.challenger):
+            if contender is not None and contender.starts:
+                check.rows(np.array(contender.starts), "starts", self.observations.columns)
         return self
 
 

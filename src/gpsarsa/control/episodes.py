@@ -36,11 +36,6 @@ class Judged:
     def mean(self) -> float:
         return float(self.returns.mean())
 
-    @property
-    def promised(self) -> float:
-        """The mean return from where real episodes began, as these have shown it."""
-        return float(self.returns[: self.starts].mean())
-
 
 class Episodes:
     """What real episodes were like: where they began, how long they were, what they earned at least."""

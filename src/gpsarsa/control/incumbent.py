@@ -252,10 +252,13 @@ class Incumbent:
                 kept, own = content[name], _below(arrays, name)
                 model = SparseGPSarsa._from_state(kernel_of(kept["kernel"]), own, kept["model"])
                 world, rule = _below(own, "world"), _below(own, "rule")
+                starts = own.get("starts", ())
+                if len(starts) != len(kept["returns"]):
+                    raise ValueError(f"the {name} has {len(starts)} starts of {len(kept['returns'])} returns")
                 contender = Contender(
                     model,
                     deque(kept["returns"], maxlen=WINDOW),
-                    deque((row.copy() for row in own.get("starts", ())), maxlen=WINDOW),
+                    deque((row.copy() for row in starts), maxlen=WINDOW),
                     int(kept["steps"]),
                     values=rule_of(rule) if rule else None,
                     lost=bool(kept["lost"]),
