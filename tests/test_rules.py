@@ -7,6 +7,7 @@ import pytest
 from gpsarsa import SarsaAgent
 from gpsarsa.control import rules
 from gpsarsa.control.rules import Rule, search
+from gpsarsa.control.world import ENDED, LOST
 
 CANDIDATES = np.array([[0.0], [1.0], [2.0]])
 STATES = np.random.default_rng(0).normal([1.0, -2.0], [0.5, 3.0], (200, 2))
@@ -166,3 +167,39 @@ def test_continuous_actions_of_several_columns_are_chosen_by_a_rule():
     agent = SarsaAgent(Wide(continuous=True), seed=0, budget=60).learn(450)
     assert isinstance(agent.incumbent.holder.values, Rule)
     assert play(agent, Wide(continuous=True)) > -8.0
+
+
+def test_what_a_potential_earns_is_counted_where_an_episode_begins_and_ends(wide):
+    """V(s₀) − V(s₁) + V(s₁) − … summed step by step, beside V asked only twice."""
+    imagination = wide.imagination
+    world, starts = imagination.world, np.array(imagination.starts)
+    n, v = 5, len(world.sizes) - 1
+    rng = np.random.default_rng(3)
+    sizes, scale, weights, Zt = (
+        array.copy() for array in (world.sizes, world.scale, world.weights, world.Zt)
+    )
+    sizes[v], scale[v] = n, 2.0
+    weights[v, :n], Zt[v, :7, :n] = rng.standard_normal(n), rng.uniform(-1.0, 1.0, (7, n))
+    brinks = world.brinks.copy()
+    brinks[:, 0] = -0.3, 0.3  # so that some episodes end on the way
+    known = world.known.copy()
+    known[:, 1] = -0.5, 0.5  # and some are lost
+    hilly = world._replace(sizes=sizes, scale=scale, weights=weights, Zt=Zt, brinks=brinks, known=known)
+    rule = imagination.found.drawn(rng)
+
+    def played(world, *V):
+        fates = []
+
+        def follow(states, alive):
+            outcomes = world.outcomes(np.hstack([states, rule.chosen(rule.weights, states)]))
+            fates.extend(outcomes[2])
+            return outcomes
+
+        returns, _, lost = imagination._play(follow, starts, 21, 1.0, 9, *V)
+        return returns, lost, set(fates)
+
+    (returns, lost, fates), (asked_twice, *same) = played(hilly), played(hilly.level(), hilly.potential)
+    assert fates == same[1] == {0, ENDED, LOST}
+    assert (same[0] == lost).all()
+    np.testing.assert_allclose(asked_twice, returns, rtol=1e-12)
+    assert np.ptp(returns - played(hilly.level())[0]) > 0.1

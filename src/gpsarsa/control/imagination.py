@@ -62,6 +62,10 @@ Tuning = Callable[[Transitions, float], SparseGPSarsa]
 Outcomes = tuple[Array, Array, NDArray[np.int8]]  # next observations, rewards, fates of the episodes
 
 
+def _nothing(states: Array) -> Array:
+    return np.zeros(len(states))
+
+
 class Sight(NamedTuple):
     """How far a dream looks: the steps of its transitions, the discount, and how many real transitions join
     those that are imagined."""
@@ -180,26 +184,34 @@ class Imagination(Episodes):
         steps: int,
         gamma: float,
         beyond: int = 0,
+        V: Callable[[Array], Array] = _nothing,
     ) -> tuple[Array, list[Array], NDArray[np.bool_]]:
         """Imagined episodes: their returns, the observations on the way, and which are lost. `follow` says
-        what comes after states, which are those of the episodes numbered. What goes on after so many steps
-        earns as much in each of those `beyond` as it did on average in the second half."""
+        what comes after states, which are those of the episodes numbered; every step after which an episode
+        is not over earns V(s) − V(s′) besides, of which V is asked only where the sum begins and ends. What
+        goes on after so many steps earns as much in each of those `beyond` as it did on average in the second
+        half."""
         alive, weight, visited = np.arange(len(states)), 1.0, list[Array]()
-        returns, strays = np.zeros(len(states)), np.zeros(len(states), dtype=np.bool_)
-        late = np.zeros(len(states))
+        returns, strays = V(states), np.zeros(len(states), dtype=np.bool_)
+        late, half = np.zeros(len(states)), (steps + 1) // 2
         for step in range(steps):
             visited.append(states)
+            if step == half:
+                late[alive] += V(states)
             ahead, rewards, fate = follow(states, alive)
             returns[alive] += weight * rewards
-            late[alive] += rewards * (2 * step >= steps)
+            late[alive] += rewards * (step >= half)
             weight *= gamma
             stray = alive[fate == LOST]
             strays[stray] = True
             returns[stray] += max(self.worst(steps - step - 1), self._lost(self.gamma))
+            returns[stray] -= V(ahead[fate == LOST, : self.split])
+            returns[alive[fate == ENDED]] -= V(states[fate == ENDED])
             states, alive = ahead[fate == 0, : self.split], alive[fate == 0]
             if len(alive) == 0:
                 break
-        returns[alive] += beyond / max((steps + 1) // 2, 1) * late[alive]
+        rest = V(states)
+        returns[alive] += beyond / max(steps - half, 1) * (late[alive] - rest) - rest
         return returns, visited, strays
 
     def _followed(self, values: Values | Rule, states: Array, chance: Array) -> Outcomes:
@@ -325,7 +337,7 @@ class Imagination(Episodes):
     def _search(self, start: Rule, rng: np.random.Generator, hope: float | None = None) -> Rule:
         """A better rule, by returns of imagined episodes from where real ones began; with `hope` no end is
         worse than this, and what is not known neither."""
-        begun = np.array(self.starts)
+        begun, level = np.array(self.starts), self.world.level()
 
         def returns(weights: Array) -> Array:
             some = begun[rng.permutation(len(begun))[:SEARCH_STARTS]]
@@ -333,13 +345,13 @@ class Imagination(Episodes):
             def follow(states: Array, alive: NDArray[np.intp]) -> Outcomes:
                 rows = start.chosen(weights[alive // len(some)], states)
                 X = np.hstack([states, rows])
-                ahead, rewards, fate = self.world.outcomes(X, chances(alive % len(some)))
+                ahead, rewards, fate = level.outcomes(X, chances(alive % len(some)))
                 if hope is None:
                     return ahead, rewards, fate
                 return ahead, np.where(fate == 0, rewards, np.maximum(rewards, hope)), np.minimum(fate, ENDED)
 
             states, steps = np.tile(some, (len(weights), 1)), min(self.steps, SEARCHED)
-            totals = self._play(follow, states, steps, 1.0, self.steps - steps)[0]
+            totals = self._play(follow, states, steps, 1.0, self.steps - steps, self.world.potential)[0]
             return totals.reshape(len(weights), -1).mean(axis=1)
 
         return self._rested(search(start, returns, rng))

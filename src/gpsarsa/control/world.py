@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpsarsa._linalg import compiled
-from gpsarsa._table import kernel_row, numbers_read
+from gpsarsa._table import kernel_matrix, kernel_row, numbers_read
 from gpsarsa._validation import Array
 
 __all__ = ["ENDED", "LOST", "SURE", "TURN", "World", "chances", "check_partners", "strange"]
@@ -82,6 +82,19 @@ class World(NamedTuple):
         chance = np.full(len(X), 0.5) if chance is None else chance
         _outcomes(*self, X, SURE + (1.0 - 2.0 * SURE) * chance, ahead, rewards, fate)
         return ahead, rewards, fate
+
+    def potential(self, states: Array) -> Array:
+        """V of observations."""
+        n, X = self.sizes[-1], np.zeros((len(states), self.Zt.shape[1]))
+        X[:, : states.shape[1]] = states
+        K = np.empty((len(X), n))
+        kernel_matrix(self.potential_codes, self.values[-1], self.Zt[-1], n, X, K)
+        V: Array = self.scale[-1] * (K @ self.weights[-1, :n])
+        return V
+
+    def level(self) -> World:
+        """The world in which V earns nothing."""
+        return self._replace(sizes=np.append(self.sizes[:-1], 0))
 
 
 def chances(numbers: NDArray[np.intp]) -> Array:
