@@ -488,10 +488,10 @@ def test_who_touches_the_ground_gets_what_those_did_who_touched_it():
 def test_the_best_action_since_a_touch_is_not_that_of_one_lucky_one():
     contact = Dynamics(*spaces_of()).contact
     since = np.array([0, 0, 0, 0, 1, 2, 2, -1, -1])
-    more = np.array([5.0, 6.0, 5.0, 6.0, 12.0, -20.0, -1.0, 50.0, 50.0])
+    more = np.array([5.0, 6.0, 5.0, 6.0, 8.0, -20.0, -1.0, 50.0, 50.0])
     means, deviations = contact.compare(since, more)
-    np.testing.assert_allclose(means, [22.0 / 7.0, 12.0 / 4.0, -21.0 / 5.0])
-    np.testing.assert_allclose(deviations, more.std() / np.sqrt([7.0, 4.0, 5.0]))
+    np.testing.assert_allclose(means, [22.0 / 5.0, 8.0 / 2.0, -21.0 / 3.0])
+    np.testing.assert_allclose(deviations, more.std() / np.sqrt([5.0, 2.0, 3.0]))
     assert contact.compare(since, 2.0 * more * (since == 1))[0].argmax() == 1
     assert contact.compare(np.array([0, 1]), np.array([-3.0, -3.0]))[0].argmax() == 2
 
