@@ -86,7 +86,7 @@ def no_walls() -> None:
 
 
 def no_incumbent() -> None:
-    def imagined(self: Incumbent, judged: Any, holder: Any) -> None:
+    def imagined(self: Incumbent, judged: Any, holder: Any, shown: Any = None) -> None:
         values = judged.values
         self.imagining = True
         self.holder = Contender(judged.model, values=values, world=values.world)
@@ -119,8 +119,11 @@ PARTS: dict[str, Callable[[], None]] = {
     "no curiosity": lambda: setattr(Foresight, "_explore", lambda self, seen, rng: None),
     "no walls": no_walls,
     "no brinks": constant(dynamics, "FELL", 10**9),
+    "no circles": constant(dynamics, "ROUND", -1.0),
+    "judged from ten starts": constant(imagination, "STARTS", 10),
     "lost is the worst to the end": lost_is_the_worst,
     "the newest dream acts": no_incumbent,
+    "imagination is never doubted": lambda: setattr(Incumbent, "_mistaken", lambda self, shown: (0.0, 0.0)),
     "the incumbent in the newest world": newest_world,
     "dreams at +40 % of data": constant(agent, "GROWTH", 1.4),
 }
