@@ -32,7 +32,7 @@ EFFORT, FINE = 3, 1e-3  # ground has edges: by more rows, and leaving less of th
 AROUND = 10  # times as many rows next to touches as there are touches, by which contact is learnt
 THROUGH, DEEPER = 20, 4  # steps to go on beyond a touch, and every how many of them are learnt
 WORST = 0.25  # touches that earned less than the others count as no worse than the best of this share
-HOPE = 2.0  # standard deviations by which what an action earns since may be underestimated
+HOPE = 3.0  # standard deviations by which what an action earns since may be underestimated
 SHRINK = 1.0  # touches that an action is taken to have had that earned no more than others
 
 Flight = Callable[[Array], Array]  # where inputs lead through the air
