@@ -23,6 +23,7 @@ import numpy as np
 from benchmarks.control import Results, Run, carry_out
 from benchmarks.control_ours import gpsarsa
 from benchmarks.control_tasks import TASKS
+from benchmarks.pages import put
 from gpsarsa.control import agent, dynamics, imagination
 from gpsarsa.control.foresight import Foresight
 from gpsarsa.control.imagination import Imagination
@@ -158,12 +159,6 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def report(results: Results) -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    head, rest = text.split(BEGIN)
-    PAGE.write_text(f"{head}{BEGIN}\n\n{table(results.rows)}\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
@@ -183,7 +178,7 @@ def main() -> None:
     if not options.report:
         runs = [Run(part, name, seed, STEPS) for seed in SEEDS for part in PARTS for name in NAMES]
         carry_out(runs, results, sys.executable, execute=execute)
-    report(results)
+    put(table(results.rows), PAGE, BEGIN, END)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 from benchmarks.control_tasks import SPARSELY, TASKS, Judge, Task, marks, timed
 from benchmarks.tiles import TileSarsa
 from gpsarsa import SarsaAgent, __version__
 
-HERE = Path(__file__).parent
 WARMUP = Task("CartPole-v1", 475), Task("Pendulum-v1", -200), Task("FrozenLake-v1", 0.65)
 
 

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.control_tasks import PLAIN, RESCALED, UNTUNED, Task
+from benchmarks.pages import put
 
 Row = dict[str, Any]
 Curve = Sequence[tuple[int, float]]
@@ -197,9 +198,7 @@ def write(rows: list[Row], folder: Path) -> str:
             "![Return against steps on the untuned tasks, and in other units](results_others.png)",
             text, f"Measured with {_versions(rows)}.",
         ])  # fmt: skip
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+    put(text, page, BEGIN, END)
     return text
 
 

@@ -37,7 +37,6 @@ class Task:
     floor: float = 0.0  # where the picture's axis begins
     options: dict[str, Any] = field(default_factory=dict)
     scale: float = 1.0
-    untuned: bool = False
 
     @property
     def name(self) -> str:
@@ -82,9 +81,9 @@ PLAIN = (
     ),
 )  # fmt: skip
 UNTUNED = (
-    Task("InvertedPendulum-v5", 950, untuned=True),
-    Task("CliffWalking-v1", -13, floor=-220, options={"max_episode_steps": 200}, untuned=True),
-    Task("Reacher-v5", -10, floor=-40, untuned=True),
+    Task("InvertedPendulum-v5", 950),
+    Task("CliffWalking-v1", -13, floor=-220, options={"max_episode_steps": 200}),
+    Task("Reacher-v5", -10, floor=-40),
 )
 RESCALED = tuple(
     Task(task.id, task.threshold, task.aim, floor=task.floor, scale=SCALE)

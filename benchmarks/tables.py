@@ -21,6 +21,7 @@ import numpy as np
 from benchmarks import agent, control, evidence, steps
 from benchmarks.control_report import NAMES, first_pass, quartiles
 from benchmarks.control_tasks import TASKS
+from benchmarks.pages import put
 
 ROOT = Path(__file__).parent.parent
 README, RESULTS = ROOT / "README.md", ROOT / "runs" / "tables.jsonl"
@@ -89,14 +90,6 @@ def markdown(lines: list[Cells]) -> str:
     return "\n".join([rows[0], "|---" * len(lines[0]) + "|", *rows[1:]])
 
 
-def write(text: str, page: Path = README) -> None:
-    head, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, found, tail = rest.partition(END)
-    if not found:
-        raise ValueError(f"{page} has no place for the tables: {BEGIN} … {END}")
-    page.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{tail}", encoding="utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("python", help="a Python with GPyTorch, GPy and Stable-Baselines3")
@@ -109,7 +102,7 @@ def main() -> None:
         control.carry_out(runs, results, options.python)
     tables = [sample_efficiency(results.rows), speed(options.python)]
     text = "\n\n".join(markdown(lines) for lines in tables)
-    write(text)
+    put(text, README, BEGIN, END)
     print(text)
 
 

@@ -582,6 +582,38 @@ def test_files_that_lack_an_array(name, tmp_path):
         SarsaAgent.load(path)
 
 
+def test_an_interruption_ends_training_as_it_should():
+    """What was begun is ended: files are closed, and the time is not forgotten."""
+    ended = []
+
+    class Impatient(BaseCallback):
+        def on_step(self):
+            if self.agent.num_timesteps == 20:
+                raise KeyboardInterrupt
+            return True
+
+        def on_training_end(self):
+            ended.append(self.agent.num_timesteps)
+
+    agent = SarsaAgent(gymnasium.make("CartPole-v1"), seed=0)
+    with pytest.raises(KeyboardInterrupt):
+        agent.learn(100, callback=Impatient())
+    assert ended == [20]
+    assert agent._spent > 0.0
+
+
+def test_without_a_discount_nothing_follows():
+    with pytest.raises(ValueError, match=r"gamma = 0.0 with method='improving'.*expected more than 0"):
+        SarsaAgent(gymnasium.make("CartPole-v1"), gamma=0.0)
+    SarsaAgent(gymnasium.make("CartPole-v1"), gamma=0.0, method="sarsa", seed=0).learn(250)
+
+
+def test_a_few_steps_are_too_few_to_learn_hyperparameters_from(recwarn):
+    agent = SarsaAgent(gymnasium.make("CartPole-v1"), seed=0, warmup=3).learn(40)
+    assert agent.model is not None
+    assert not [str(one.message) for one in recwarn]
+
+
 # ── every kind of space, bounded memory ──────────────────────────────────────────────────────────────
 
 

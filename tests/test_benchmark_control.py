@@ -13,6 +13,7 @@ import pytest
 from benchmarks import control, control_ablation, control_report, tables
 from benchmarks.control import Results, Run
 from benchmarks.control_tasks import TASKS, Judge, Rescaled, Task, marks
+from benchmarks.pages import put
 from benchmarks.tiles import TILES, TILINGS, OneHot, TileCoder, TileSarsa
 
 # -- tile coding ----------------------------------------------------------------------------------
@@ -291,10 +292,10 @@ def test_tables_are_written_between_their_marks(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"before\n{tables.BEGIN}\nold\n{tables.END}\nafter\n")
     for text in ("one", "two"):
-        tables.write(tables.markdown([["a", "b"], [text, "4"]]), page)
+        put(tables.markdown([["a", "b"], [text, "4"]]), page, tables.BEGIN, tables.END)
     table = "| a | b |\n|---|---|\n| two | 4 |"
     assert page.read_text() == f"before\n{tables.BEGIN}\n\n{table}\n\n{tables.END}\nafter\n"
     page.write_text("nothing here")
-    with pytest.raises(ValueError, match=r"page\.md has no place for the tables"):
-        tables.write("text", page)
+    with pytest.raises(ValueError, match=r"page\.md has no place for what was measured"):
+        put("text", page, tables.BEGIN, tables.END)
     assert page.read_text() == "nothing here"

@@ -17,6 +17,7 @@ import third_party
 
 from gpsarsa import checkpoint, cli, runs, training, video
 from gpsarsa._version import __version__
+from gpsarsa._words import plus_minus
 from gpsarsa.control.agent import SarsaAgent
 from gpsarsa.runs import RunError
 from gpsarsa.video import Video
@@ -115,10 +116,11 @@ def test_an_argument_too_deep_to_be_json_is_text():
 @pytest.mark.parametrize(
     ("mean", "error", "text"),
     [(-104.23, 1.31, "-104.2 ± 1.3"), (500.0, 0.0, "500 ± 0"), (3.25, None, "3.25"),
-     (1234.5, 123.4, "1234 ± 123"), (0.01234, 0.00056, "0.01234 ± 0.00056")],
+     (1234.5, 123.4, "1234 ± 123"), (0.01234, 0.00056, "0.01234 ± 0.00056"),
+     (9.3, 1e-15, "9.3 ± 1e-15")],
 )  # fmt: skip
 def test_means_show_the_digits_that_count(mean, error, text):
-    assert cli._plus_minus(mean, error) == text
+    assert plus_minus(mean, error) == text
 
 
 def test_a_process_of_its_own(tmp_path):

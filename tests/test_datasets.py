@@ -1237,6 +1237,7 @@ def test_recordings_that_are_refused(tmp_path):
         (lambda: record(Counting(), None, tmp_path / "no/t", steps=1), DatasetError, "there is no folder"),
         (lambda: record(Counting(), None, path, steps=1, seed=-1), ValueError, "seed = -1"),
         (lambda: convert(expected(logs(EPISODES))[0], path), TypeError, "expected a Minari dataset"),
+        (lambda: record(Counting(), None, path, steps=1, rows_per_group=0), ValueError, "rows_per_group = 0"),
     ]:
         with pytest.raises(error, match=message):
             call()
@@ -1245,6 +1246,10 @@ def test_recordings_that_are_refused(tmp_path):
         record(envs, None, path, steps=1)
     envs.close()
     assert list(tmp_path.iterdir()) == []
+    record(Counting(), None, path, steps=20)
+    with pytest.raises(TypeError, match="expected a Minari dataset"):
+        convert(path, tmp_path / "other.parquet")
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(

@@ -427,8 +427,22 @@ def test_faults_inside_a_vector_environment(mode, change, message):
         (lambda answer: (*answer[:4], {}), "copy 0 ended and info has no final_obs"),
         (lambda answer: (answer[0], [None, None], *answer[2:]), "the reward is None; expected a number"),
         (lambda answer: answer[:4], "env.step returned a tuple of 4; expected the five values"),
+        (lambda answer: (answer[0][:1], *answer[1:]), "no observation of copy 1 in .*each of 2 copies"),
+        (lambda answer: (None, *answer[1:]), "no observation of copy 0 in None"),
+        (lambda answer: (answer[0], [1.0], *answer[2:]), "no reward of copy 1"),
+        (lambda answer: (*answer[:2], False, *answer[3:]), "no terminated of copy 0"),
+        (lambda answer: (*answer[:3], [0, 1], answer[4]), "truncated is 0; expected True or False"),
     ],
-    ids=["no final observation", "no reward", "four values"],
+    ids=[
+        "no final observation",
+        "no reward",
+        "four values",
+        "one observation",
+        "no observation",
+        "one reward",
+        "one flag",
+        "numbers as flags",
+    ],
 )
 def test_faults_of_a_vector_environment_itself(change, message, monkeypatch):
     env = SyncVectorEnv([lambda: Corridor(limit=4)] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
@@ -436,6 +450,20 @@ def test_faults_of_a_vector_environment_itself(change, message, monkeypatch):
     monkeypatch.setattr(env, "step", lambda actions: change(step(actions)))
     with pytest.raises(EnvironmentFault, match=message):
         SarsaAgent(env, seed=0, warmup=100).learn(60)
+
+
+def test_a_vector_environment_that_begins_anew_in_an_unknown_way():
+    env = SyncVectorEnv([lambda: Corridor(limit=4)] * 2)
+    env.metadata = {**env.metadata, "autoreset_mode": "sometimes"}
+    with pytest.raises(EnvironmentFault, match="autoreset_mode is 'sometimes'; expected one of"):
+        SarsaAgent(env, seed=0).learn(10)
+
+
+@pytest.mark.parametrize("reward", [None, "much", np.zeros(2)])
+def test_an_evaluation_names_a_reward_that_is_no_number(reward):
+    agent, env = SarsaAgent(Corridor(), seed=0), Broken(step=replaced(1, reward))
+    with pytest.raises(EnvironmentFault, match=r"step \d+.*the reward is .*; expected a number"):
+        evaluate_policy(agent, env, 1)
 
 
 def test_an_environment_of_the_old_kind_is_not_evaluated():

@@ -485,6 +485,77 @@ def test_who_touches_the_ground_gets_what_those_did_who_touched_it():
         Imagination(*spaces_of(), GAMMA, 60).restore(arrays, content)
 
 
+def test_a_room_that_nobody_leaves_is_no_ground_to_touch():
+    """Episodes of one room end, of the other they do not: no step leads from one to the other."""
+    room, rng = 0.0, np.random.default_rng(2)
+
+    def walk(s, a):
+        nonlocal room
+        x, over = s[0] + 0.1 * (a - 1.0), room == 1.0 and rng.random() < 0.3
+        following = np.array([x, room])
+        room = float(rng.random() < 0.3) if over or rng.random() < 0.1 else room
+        return following, -abs(x), over
+
+    experience = walked(400, worlds=walk)
+    experience.inputs[:, 1] = experience.following[:, 1]
+    assert (experience.discounts == 0.0).sum() > 5
+    assert not imagined(experience).dynamics.contact.touching
+
+
+def test_a_flag_that_takes_a_third_value_while_others_touch():
+    """What touches earn has one term for each column that is no flag: a column more, and it is made anew."""
+    rng, dynamics = (
+        np.random.default_rng(0),
+        Dynamics(Observations(spaces.Box(-9.0, 9.0, (3,))), spaces_of()[1]),
+    )
+    experience = Experience(3, 1, 5_000)
+
+    def play(modes):
+        for _ in range(20):
+            x, touching = 0.3 * rng.normal(), 0.0
+            mode = float(rng.integers(2))
+            for _ in range(20):
+                a, over = float(rng.integers(2)), touching == 1.0
+                ahead = np.array([x + 0.2 * a - 0.1, float(x < -0.4 or over), float(rng.integers(modes)), a])
+                experience.add(
+                    np.array([x, touching, mode, a]), -5.0 * over + 0.1 * rng.normal(), ahead,
+                    0.0 if over else GAMMA, rng,
+                )  # fmt: skip
+                x, touching, mode = ahead[:3]
+                if over:
+                    break
+
+    for modes, terms in ((2, 1), (3, 2)):
+        play(modes)
+        dynamics.learn(experience, rng)
+        assert dynamics.contact.touching
+        assert len(dynamics.regressions[5].kernel.parts) == terms
+
+
+def test_trouble_while_the_world_is_learnt_leaves_the_one_before(experience, monkeypatch):
+    imagination = Imagination(*spaces_of(), GAMMA, 60)
+    few, rng = walked(150, seed=3), np.random.default_rng(0)
+
+    def fail(*given):
+        raise ArithmeticError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Dynamics, "_learn_ends", fail)
+        with pytest.raises(ArithmeticError):
+            imagination.learn(few, rng)
+        assert not imagination.ready
+    imagination.learn(few, rng)
+    X = few.inputs.copy()
+    before, known = imagination.world.outcomes(X), imagination.dynamics.known
+    monkeypatch.setattr(Dynamics, "_learn_rewards", fail)
+    with pytest.raises(ArithmeticError):
+        imagination.learn(experience, rng)
+    imagination.dynamics._world = None  # made of what is kept
+    for mine, old in zip(imagination.world.outcomes(X), before, strict=True):
+        np.testing.assert_array_equal(mine, old)
+    assert imagination.dynamics.known is known
+
+
 def test_the_best_action_since_a_touch_is_not_that_of_one_lucky_one():
     contact = Dynamics(*spaces_of()).contact
     since = np.array([0, 0, 0, 0, 1, 2, 2, -1, -1])

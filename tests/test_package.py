@@ -66,6 +66,7 @@ LAYERS = [
     ["checkpoint"],
     ["_linalg"],
     ["_progress", "_validation", "_version"],
+    ["_words"],
 ]
 
 

@@ -197,6 +197,16 @@ def test_starts_of_which_nothing_is_known_are_left_out():
     assert set(world.some_starts(experience, None).ravel()) == set(NAMES[: S - 1])
 
 
+def test_a_start_that_was_never_counted_is_worth_the_worst():
+    found = tables(walked())
+    values = found.values_of(posterior(np.eye(S)[:, :A]))
+    judged = found.judge(values, np.array([[NAMES[0]], [9.0], [NAMES[2]]]))
+    known = found.judge(values, np.array([[NAMES[0]], [NAMES[2]]]))
+    np.testing.assert_array_equal(judged.returns[[0, 2]], known.returns)
+    assert judged.returns[1] == found.worst(found.steps) < known.returns.min()
+    assert judged.lost
+
+
 def test_tables_are_saved_whole():
     experience = walked(allowed=lambda s, a: (s, a) != (3, 1))
     world = tables(experience)

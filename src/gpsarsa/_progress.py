@@ -7,6 +7,8 @@ import time
 from types import TracebackType
 from typing import Self
 
+from gpsarsa._words import duration
+
 __all__ = ["Progress", "say"]
 
 
@@ -52,7 +54,7 @@ class Progress:
         if not self._total:
             return text
         left = max(self._total - done, 0) / rate
-        return f"{text}, {_duration(left)} left"
+        return f"{text}, {duration(left)} left"
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -60,9 +62,3 @@ class Progress:
         if self._shown and self._line:
             sys.stderr.write(f"\r{self._line}\x1b[K\n" if sys.stderr.isatty() else f"{self._line}\n")
             sys.stderr.flush()
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

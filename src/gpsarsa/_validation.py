@@ -14,15 +14,22 @@ Array = NDArray[np.float64]
 
 __all__ = [
     "Array",
+    "at_least_one",
     "count",
     "discount",
+    "flag",
     "flags",
     "fraction",
     "generator",
+    "is_whole",
+    "listed",
+    "mapping",
+    "noise_variance",
     "number",
     "one_of",
     "path",
     "positive",
+    "raw_array",
     "rows",
     "vector",
 ]

@@ -17,6 +17,8 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
+from gpsarsa._words import ends, plus_minus
+
 __all__ = ["main"]
 
 FAILED, INTERRUPTED = 2, 130
@@ -307,23 +309,13 @@ def _result(config: dict[str, Any], summary: dict[str, Any]) -> str:
     after = f"after {summary['steps']} steps"
     if found is None:
         return f"{name}: not evaluated, {after}"
-    text = (
-        f"{name}: {_plus_minus(found['mean'], found['standard_error'])} over {_episodes(found['episodes'])}"
-    )
+    text = f"{name}: {plus_minus(found['mean'], found['standard_error'])} over {_episodes(found['episodes'])}"
     threshold = found["threshold"]
     if threshold is not None:
         text += f" (threshold {threshold:g}: {'' if found['mean'] >= threshold else 'not '}reached)"
     if found.get("cut"):
         text += f", {found['cut']} of them cut off because they did not end,"
     return f"{text} {after}"
-
-
-def _plus_minus(mean: float, error: float | None) -> str:
-    """With two significant digits of the error."""
-    if error is None or error == 0 or not math.isfinite(error):
-        return f"{mean:.6g}" + ("" if error is None else f" ± {error:g}")
-    digits = max(0, 1 - math.floor(math.log10(error)))
-    return f"{mean:.{digits}f} ± {error:.{digits}f}"
 
 
 def _episodes(count: int) -> str:
@@ -412,7 +404,7 @@ def _mean_line(returns: list[float]) -> str:
     from gpsarsa.control.evaluation import standard_error
 
     mean = sum(returns) / len(returns)
-    return f"mean: {_plus_minus(mean, standard_error(returns))} over {_episodes(len(returns))}"
+    return f"mean: {plus_minus(mean, standard_error(returns))} over {_episodes(len(returns))}"
 
 
 # -- report ---------------------------------------------------------------------------------------
@@ -496,12 +488,12 @@ def _evaluation_lines(found: dict[str, Any]) -> Iterator[str]:
         else f"all {states} states, for episodes are unknown"
     )
     by = "episode" if found["episodes_known"] else "row"
-    value = _plus_minus(found["mean"], found["standard_error"])
+    value = plus_minus(found["mean"], found["standard_error"])
     yield f"value: {value}, mean of {of}"
-    yield f"{percent} interval: {_ends(found['interval'])} (clustered by {by})"
-    yield f"the model's own: {_ends(found['posterior_interval'])}"
+    yield f"{percent} interval: {ends(found['interval'])} (clustered by {by})"
+    yield f"the model's own: {ends(found['posterior_interval'])}"
     if found["bootstrap"]:
-        yield f"bootstrap: {_ends(found['bootstrap_interval'])} ({found['bootstrap']} replicates)"
+        yield f"bootstrap: {ends(found['bootstrap_interval'])} ({found['bootstrap']} replicates)"
     counts = f"{found['transitions']} transitions"
     counts += f" of {_episodes(found['clusters'])}" if found["episodes_known"] else ""
     left = found["left_out"]
@@ -510,17 +502,6 @@ def _evaluation_lines(found: dict[str, Any]) -> Iterator[str]:
         + f"; {left} row{'' if left == 1 else 's'} left out"
         + (" (truncated, without a next action)" if left else "")
     )
-
-
-def _ends(interval: Sequence[float | None]) -> str:
-    """11.98 to 12.41, to the third digit of its width."""
-    low, high = interval
-    if low is None or high is None:
-        return "unknown"
-    if not high > low:
-        return f"{low:.6g} to {high:.6g}"
-    digits = max(0, 2 - math.floor(math.log10(high - low)))
-    return f"{low:.{digits}f} to {high:.{digits}f}"
 
 
 # -- compare --------------------------------------------------------------------------------------
@@ -542,9 +523,9 @@ def _compare(options: argparse.Namespace) -> None:
     width = max(map(len, names))
     for name in better:
         summary = found[name].summary
-        value = _plus_minus(summary["mean"], summary["standard_error"])
+        value = plus_minus(summary["mean"], summary["standard_error"])
         level = f"{100 * summary['level']:g} %"
-        print(f"{name:<{width}}  {value}, {level} interval {_ends(summary['interval'])}")
+        print(f"{name:<{width}}  {value}, {level} interval {ends(summary['interval'])}")
     for one, others in better.items():
         for other, probability in others.items():
             if list(better).index(one) < list(better).index(other):

@@ -182,8 +182,7 @@ class EvidenceGain(_Strategy):
         if _store(self, "threshold", check.number) < 0:
             raise ValueError(f"threshold = {self.threshold}; expected 0 or more")
         for name in ("pool", "rows"):
-            if _store(self, name, check.count) == 0:
-                raise ValueError(f"{name} = 0; expected 1 or more")
+            _store(self, name, check.at_least_one)
 
     def _choose(self, task: _Task) -> list[int]:
         X, t, kernel, sigma2, rng = task.X, task.t, task.kernel, task.sigma2, task.rng

@@ -23,6 +23,7 @@ from gpsarsa import _validation as check
 from gpsarsa import plots
 from gpsarsa._validation import Array
 from gpsarsa._version import __version__
+from gpsarsa._words import duration, ends, plus_minus
 from gpsarsa.runs import Run, RunError, paths, read_all, write_text
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def _header(runs: Sequence[Run]) -> str:
         ("Environment steps" + (" a seed" if len(runs) > 1 else ""), planned),
         ("Seeds" if len(runs) > 1 else "Seed", _seeds(runs)),
         ("Episodes", _number(sum(len(run.progress["step"]) for run in runs))),
-        ("Training time" + (" in total" if len(runs) > 1 else ""), _duration(sum(map(_seconds, runs)))),
+        ("Training time" + (" in total" if len(runs) > 1 else ""), duration(sum(map(_seconds, runs)))),
     ]
     listed = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts)
     arguments = _inline(environment["arguments"])
@@ -320,7 +321,7 @@ def _run_row(run: Run) -> list[str]:
     return [
         run.folder.resolve().name, str(run.config["seed"]),
         f"{_number(done)} of {_number(run.config['steps'])}", _number(len(steps)), score,
-        "finished" if finished else "unfinished", _duration(_seconds(run)),
+        "finished" if finished else "unfinished", duration(_seconds(run)),
     ]  # fmt: skip
 
 
@@ -416,7 +417,7 @@ def _evaluation_header(result: Any, name: str) -> str:
         ("Transitions", _number(found["transitions"])), ("Episodes", episodes),
         ("Rows left out", _number(found["left_out"])),
         ("Discount", _number(result.config["settings"]["gamma"])),
-        ("Time", _duration(found["seconds"])),
+        ("Time", duration(found["seconds"])),
     ]  # fmt: skip
     listed = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts)
     percent = f"{100 * found['level']:g} %"
@@ -436,17 +437,6 @@ def _evaluation_header(result: Any, name: str) -> str:
         f'{by}</p><p class="verdict">{percent} interval: {escape(_ends(found["interval"]))}</p>'
         f"{own}</div>"
     )
-
-
-def _ends(interval: Sequence[float | None]) -> str:
-    """Both ends to the third digit of the interval's width."""
-    low, high = interval
-    if low is None or high is None:
-        return "unknown"
-    if not high > low:
-        return f"{_number(low)} to {_number(high)}"
-    digits = max(0, 2 - int(np.floor(np.log10(high - low))))
-    return f"{low:,.{digits}f} to {high:,.{digits}f}".translate(TYPESET)
 
 
 def _initial_values(model: Any, initial: Array, level: float) -> str:
@@ -531,23 +521,11 @@ def _number(value: float) -> str:
 
 
 def _plus_minus(mean: float, error: float | None) -> str:
-    """Mean ± error, both to the error's second digit."""
-    if error is None or not 0 < error < np.inf:
-        return _number(mean)
-    digits = max(0, 1 - int(np.floor(np.log10(error))))
-    return (
-        f"{mean:,.{digits}f} ± {error:,.{digits}f}".translate(TYPESET)
-        if digits < 7
-        else (f"{_number(mean)} ± {_number(error)}")
-    )
+    return plus_minus(mean, error or None, _number, ",").translate(TYPESET)
 
 
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+def _ends(interval: Sequence[float | None]) -> str:
+    return ends(interval, _number, ",").translate(TYPESET)
 
 
 def _plain(value: Any) -> str:

@@ -236,8 +236,8 @@ class _Settlement:
         return str(self._one("environment", given, before, None))
 
     def _steps(self, given: int | None, before: int | None) -> int:
-        if given is not None and check.count(given, "steps") == 0:
-            raise ValueError("steps = 0; expected 1 or more")
+        if given is not None:
+            check.at_least_one(given, "steps")
         if given is None or before is None:
             return before or given or STEPS
         if given < before:

@@ -103,7 +103,8 @@ class SarsaAgent:
         prior mean and noise variance are chosen from the data. With "improving" a model that is given fixes
         these three, and pseudo-inputs are placed by the agent; with "sarsa" it is the model that learns.
     seed : int, optional
-        Makes a run repeatable; each episode's reset seed follows from it and the episode's number.
+        Makes a run repeatable; each episode's reset seed follows from it and the episode's number (copies of
+        a vector environment are seeded once).
     method : {"improving", "sarsa"}
         "sarsa" is the paper's on-policy SARSA and nothing else: a SparseGPSarsa is updated on every
         transition, a Timescales does what it is set to do.
@@ -131,6 +132,11 @@ class SarsaAgent:
         warmup: int = 200,
     ) -> None:
         observation_space, action_space = environments.check(env)
+        if method == "improving" and check.discount(gamma, "gamma") == 0.0:
+            raise ValueError(
+                "gamma = 0.0 with method='improving', which looks ahead; expected more than 0, or "
+                "method='sarsa'"
+            )
         self._prepare(
             Observations(observation_space), Actions(action_space),
             {
@@ -193,7 +199,7 @@ class SarsaAgent:
                     "model and does the rest itself; method='sarsa' uses the model as it is",
                     stacklevel=3,
                 )
-            model = self._driven(self.critic._model(driven.kernel, driven.noise_variance, driven.prior_mean))
+            model = self._driven(self.critic.empty(driven.kernel, driven.noise_variance, driven.prior_mean))
         self._learner, self._own_kernel = model, True
 
     # -- what it knows ------------------------------------------------------------------------
@@ -294,16 +300,18 @@ class SarsaAgent:
         if called is not None:
             called.agent = self
             called.on_training_start()
-        with Progress("train", last, shown=progress_bar) as progress:
-            lanes: list[Lane | None] = [None] * course.lanes
-            going = True
-            while going and self.num_timesteps < last:
-                going = self._step(course, lanes, called, progress)
-            progress(self.num_timesteps, self._message())
-        self._spent += time.monotonic() - self._began
-        self._began = time.monotonic()
-        if called is not None:
-            called.on_training_end()
+        try:
+            with Progress("train", last, shown=progress_bar) as progress:
+                lanes: list[Lane | None] = [None] * course.lanes
+                going = True
+                while going and self.num_timesteps < last:
+                    going = self._step(course, lanes, called, progress)
+                progress(self.num_timesteps, self._message())
+        finally:  # also where it is interrupted
+            self._spent += time.monotonic() - self._began
+            self._began = time.monotonic()
+            if called is not None:
+                called.on_training_end()
         return self
 
     def set_env(self, env: Any) -> None:

@@ -50,7 +50,7 @@ class BaseCallback:
         return True
 
     def on_training_end(self) -> None:
-        """Learning has ended."""
+        """Learning has ended, also by an error or an interruption."""
 
 
 class CallbackList(BaseCallback):

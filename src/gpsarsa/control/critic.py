@@ -67,9 +67,10 @@ class Critic:
         """A model without pseudo-inputs, before anything is learnt."""
         unit = reward_unit(experience.rewards)
         kernel = self.kernel(self.scaling(experience), (10.0 * unit) ** 2)
-        return self._model(kernel, NOISE * unit**2, self.prior_mean(experience))
+        return self.empty(kernel, NOISE * unit**2, self.prior_mean(experience))
 
-    def _model(self, kernel: Any, noise_variance: float, prior_mean: float) -> SparseGPSarsa:
+    def empty(self, kernel: Any, noise_variance: float, prior_mean: float) -> SparseGPSarsa:
+        """A model without pseudo-inputs."""
         empty = np.empty((0, self.observations.columns + self.actions.columns))
         return SparseGPSarsa(kernel, noise_variance, empty, growth="streaming", prior_mean=prior_mean)
 
@@ -168,9 +169,12 @@ class Critic:
         self, model: SparseGPSarsa, prior_mean: float, t: Transitions, bounds: dict[str, tuple[Any, Any]]
     ) -> tuple[SparseGPSarsa, float]:
         """A model without pseudo-inputs, whose hyperparameters are learnt, and the log evidence per row."""
-        kernel, noise = clipped(model.kernel, bounds), bounds["noise_variance"]
+        kernel = clipped(model.kernel, bounds)
+        noise = float(np.clip(model.noise_variance, *bounds["noise_variance"]))
+        if len(t) <= sum(np.size(low) for low, _ in bounds.values()):  # too few to tell
+            return self.empty(kernel, noise, prior_mean), float("nan")
         learner = SparseGPSarsa(
-            kernel, float(np.clip(model.noise_variance, *noise)),
+            kernel, noise,
             t.inputs[pivots(kernel, t.inputs, LEARN_WITH)], growth="streaming", prior_mean=prior_mean,
         )  # fmt: skip
         search = Search(
@@ -180,7 +184,7 @@ class Critic:
         parameters, report = learner._search(t, search)
         if report.interrupted:
             raise KeyboardInterrupt
-        return self._model(parameters.kernel, parameters.noise_variance, prior_mean), report.end / len(t)
+        return self.empty(parameters.kernel, parameters.noise_variance, prior_mean), report.end / len(t)
 
     def placed(
         self, model: SparseGPSarsa, prior_mean: float, experience: Experience, rng: np.random.Generator
@@ -188,7 +192,7 @@ class Critic:
         """The model with pseudo-inputs among the visited inputs, by pivoted Cholesky."""
         X = experience.inputs[experience.sample(PLACE_FROM, rng)]
         chosen = pivots(model.kernel, X, self.budget, NOVEL)
-        found = self._model(model.kernel, model.noise_variance, prior_mean)
+        found = self.empty(model.kernel, model.noise_variance, prior_mean)
         found.add_pseudo_inputs(X[chosen])
         return found
 

@@ -27,6 +27,7 @@ that lie far from the fit are left out of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from itertools import combinations
 from typing import Any
 
@@ -69,6 +70,12 @@ class Dynamics:
         self.growth = 1.0  # of what is known, when it was last learnt: the largest share of a column's range
         self._world: World | None = None
 
+    def copy(self) -> Dynamics:
+        """One that can learn on without a change to this one."""
+        other = copy(self)
+        other.contact, other.regressions = copy(self.contact), [copy(own) for own in self.regressions]
+        return other
+
     def learn(self, experience: Experience, rng: np.random.Generator, search: bool = True) -> None:
         """From all that is stored; without `search` with the hyperparameters there are."""
         X, following = experience.inputs, experience.following[:, : self.split]
@@ -108,10 +115,11 @@ class Dynamics:
     def _shapes(self, flag: NDArray[np.bool_], width: Array) -> None:
         """A regression for everything that is to be learnt, anew for a column that became a flag or ceased
         to be one."""
-        others = [False] * 4
-        flags, were = [*flag, *others], [*~np.isnan(self.flags[0]), *others]
+        fresh = np.append(flag == np.isnan(self.flags[0]), [False] * 4)
+        if self.regressions and isinstance(self.regressions[self.split + 2].kernel, Sum):
+            fresh[self.split + 2] = fresh.any()  # one term for each column that is no flag
         for j in range(self.split + 4):
-            if j < len(self.regressions) and were[j] == flags[j]:
+            if j < len(self.regressions) and not fresh[j]:
                 continue
             own = {self.split: shapes.end, self.split + 3: shapes.potential}
             kernel = own[j](width)[0] if j in own else shapes.outcome(self.actions, width)[0]
@@ -136,8 +144,9 @@ class Dynamics:
         odd = unusual(lesson, self.flags[0])
         self.brinks, explained = _brinks(lesson.following, lesson.ended, odd[:, None] & ~lesson.flag)
         happened = lesson.ended & ~explained
-        numbers = not lesson.flag.all()  # by which touches can be told
-        self.contact.touching = bool(numbers and happened.any() and np.mean(odd[happened]) > 0.5)
+        first = odd & ~explained & ~strange(lesson.states, self.flags[0])
+        tell = first.any() and not lesson.flag.all()  # there are touches, and numbers to tell them by
+        self.contact.touching = bool(tell and happened.any() and np.mean(odd[happened]) > 0.5)
         return explained
 
     def _learn_columns(self, lesson: Lesson, free: NDArray[np.bool_]) -> Lesson:

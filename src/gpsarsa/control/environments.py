@@ -85,32 +85,25 @@ class Course:
     def _happening(self, observation: Any, reward: Any, terminated: Any, truncated: Any) -> Happening:
         row = self._row(observation)
         if type(reward) is not float:
-            reward = self._number(reward)
+            reward = as_number(reward, self._where())
         if not abs(reward) <= LARGEST_REWARD:
             raise EnvironmentFault(
                 f"{self._where()}: the reward is {reward}; expected a finite number of at most "
                 f"{LARGEST_REWARD:g}, whose square is finite too"
             )
-        for name, value in (("terminated", terminated), ("truncated", truncated)):
-            if type(value) is not bool and not isinstance(value, np.bool_):
-                raise EnvironmentFault(f"{self._where()}: {name} is {value!r}; expected True or False")
-        return Happening(observation, row, reward, bool(terminated), bool(truncated))
+        over, cut = self._flag(terminated, "terminated"), self._flag(truncated, "truncated")
+        return Happening(observation, row, reward, over, cut)
+
+    def _flag(self, value: Any, name: str) -> bool:
+        if type(value) is not bool and not isinstance(value, np.bool_):
+            raise EnvironmentFault(f"{self._where()}: {name} is {value!r}; expected True or False")
+        return bool(value)
 
     def _row(self, observation: Any) -> Array:
         try:
             return self.observations.row(observation)
         except (SpaceError, ValueError, TypeError) as error:
             raise EnvironmentFault(f"{self._where()}: {error}") from error
-
-    def _number(self, reward: Any) -> float:
-        try:
-            if reward is None or isinstance(reward, str | bytes):
-                raise TypeError
-            return float(np.asarray(reward, dtype=np.float64).reshape(()))
-        except (TypeError, ValueError, OverflowError):
-            raise EnvironmentFault(
-                f"{self._where()}: the reward is {_kind(reward)}; expected a number"
-            ) from None
 
     def _raised(self, what: str, error: Exception) -> EnvironmentFault:
         return EnvironmentFault(f"{self._where()}: env.{what} raised {type(error).__name__}: {error}")
@@ -131,7 +124,14 @@ class VectorCourse(Course):
     def __init__(self, env: VectorEnv[Any, Any, Any], observations: Observations, actions: Actions) -> None:
         super().__init__(env, observations, actions)
         self.lanes = env.num_envs
-        self._mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+        mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        try:
+            self._mode = AutoresetMode(mode)
+        except ValueError:
+            raise EnvironmentFault(
+                f"the environment's autoreset_mode is {mode!r}; expected one of "
+                f"{', '.join(mode.value for mode in AutoresetMode)}"
+            ) from None
         self._started = False
         self._waiting: list[tuple[Any, Array] | None] = [None] * self.lanes
 
@@ -161,17 +161,29 @@ class VectorCourse(Course):
         observations, rewards, terminated, truncated, info = answer
         happenings: list[Happening | None] = []
         for lane in range(self.lanes):
-            observation = lane_of(observations, lane)
+            observation = self._part(observations, lane, "observation")
             if idle[lane]:
                 self._waiting[lane] = self._first(observation)
                 happenings.append(None)
                 continue
-            done = bool(terminated[lane] or truncated[lane])
-            if done and self._mode == AutoresetMode.SAME_STEP:
+            over = self._flag(self._part(terminated, lane, "terminated"), "terminated")
+            cut = self._flag(self._part(truncated, lane, "truncated"), "truncated")
+            if (over or cut) and self._mode == AutoresetMode.SAME_STEP:
                 self._waiting[lane] = self._first(observation)
                 observation = self._last(info, lane)
-            happenings.append(self._happening(observation, rewards[lane], terminated[lane], truncated[lane]))
+            reward = self._part(rewards, lane, "reward")
+            happenings.append(self._happening(observation, reward, over, cut))
         return happenings
+
+    def _part(self, answer: Any, lane: int, what: str) -> Any:
+        """One copy's part of what the environment answered."""
+        try:
+            return lane_of(answer, lane)
+        except (TypeError, LookupError, ValueError):
+            raise EnvironmentFault(
+                f"{self._where()}: there is no {what} of copy {lane} in {_kind(answer)}; expected one for "
+                f"each of {self.lanes} copies"
+            ) from None
 
     def _last(self, info: Any, lane: int) -> Any:
         """What an episode ended with, where the next one has begun in the same step."""
@@ -184,7 +196,7 @@ class VectorCourse(Course):
 
     def _spread(self, observations: Any, mask: Any) -> None:
         for lane in np.flatnonzero(mask):
-            self._waiting[lane] = self._first(lane_of(observations, int(lane)))
+            self._waiting[lane] = self._first(self._part(observations, int(lane), "observation"))
 
 
 def course(env: Any, observations: Observations, actions: Actions) -> Course:
@@ -205,6 +217,16 @@ def check(env: Any) -> tuple[Any, Any]:
         if getattr(env, name, None) is None:
             raise EnvironmentFault(f"the environment has no {name}; a gymnasium.Env defines one")
     return env.observation_space, env.action_space
+
+
+def as_number(reward: Any, where: str) -> float:
+    """A reward; EnvironmentFault for what is no number."""
+    try:
+        if reward is None or isinstance(reward, str | bytes):
+            raise TypeError
+        return float(np.asarray(reward, dtype=np.float64).reshape(()))
+    except (TypeError, ValueError, OverflowError):
+        raise EnvironmentFault(f"{where}: the reward is {_kind(reward)}; expected a number") from None
 
 
 def lane_of(observations: Any, lane: int) -> Any:

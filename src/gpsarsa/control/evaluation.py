@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from gpsarsa import _validation as check
-from gpsarsa.control.environments import EnvironmentFault
+from gpsarsa.control.environments import EnvironmentFault, as_number
 
 __all__ = ["LONGEST", "Episode", "episodes", "evaluate_policy", "standard_error"]
 
@@ -37,9 +37,7 @@ class Episode:
 
 def evaluate_policy(agent: Any, env: Any, n_eval_episodes: int = 10, *, seed: int = 0) -> tuple[float, float]:
     """Mean and standard deviation of the returns of some episodes, acting deterministically."""
-    count = check.count(n_eval_episodes, "n_eval_episodes")
-    if count == 0:
-        raise ValueError("n_eval_episodes = 0; expected 1 or more")
+    count = check.at_least_one(n_eval_episodes, "n_eval_episodes")
     returns = [episode.total for episode in episodes(agent, env, count, seed=seed)]
     return float(np.mean(returns)), float(np.std(returns))
 
@@ -90,7 +88,7 @@ def _episode(
             watch()
         action, _ = agent.predict(observation, deterministic=True)
         observation, reward, terminated, truncated, _ = _answer(env.step, 5, number, step, action)
-        total += float(reward)
+        total += as_number(reward, _where(number, step))
         if not math.isfinite(total):
             raise EnvironmentFault(
                 f"{_where(number, step)}: the reward is {reward}; expected a finite number"

@@ -149,7 +149,7 @@ class Foresight:
 
         def tuned(rows: Transitions, gamma: float) -> SparseGPSarsa:
             if own_kernel:
-                return self.critic._model(newest.kernel, newest.noise_variance, newest.prior_mean)
+                return self.critic.empty(newest.kernel, newest.noise_variance, newest.prior_mean)
             return replace(self.critic, gamma=gamma).tuned(newest, rows, experience, rng)
 
         self._explore(seen, rng)
@@ -190,7 +190,7 @@ class Foresight:
 
         if imagination.growth > FRUITFUL:
             self.found = seen
-        prior = critic._model(critic.kernel(critic.scaling(experience), 1.0), CURIOSITY**4, 0.0)
+        prior = critic.empty(critic.kernel(critic.scaling(experience), 1.0), CURIOSITY**4, 0.0)
         imagination.explore(prior, experience, tuned, rng)
 
     def ruled(self) -> bool:

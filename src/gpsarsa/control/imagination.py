@@ -113,8 +113,11 @@ class Imagination(Episodes):
         return self.dynamics.world
 
     def learn(self, experience: Experience, rng: np.random.Generator, search: bool = True) -> None:
-        """What the world does; without `search` with the hyperparameters there are."""
-        self.dynamics.learn(experience, rng, search)
+        """What the world does; without `search` with the hyperparameters there are. Where that fails, what
+        was known stays."""
+        dynamics = self.dynamics.copy()
+        dynamics.learn(experience, rng, search)
+        self.dynamics = dynamics
         self.outgrown = False
         self.earned(experience, usual=self.wide)  # of many columns some are always new
 

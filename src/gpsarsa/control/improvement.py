@@ -28,7 +28,7 @@ from gpsarsa.kernels import Kernel, Product, is_built_in
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.statistics import FixedPoint, Statistics
 
-__all__ = ["Improvement"]
+__all__ = ["Improvement", "by_action"]
 
 SETTLED = 0.005  # a round that changes a smaller share of the next actions is the last
 SPREAD = 32  # actions tried in each next state where they cannot be enumerated
@@ -124,21 +124,11 @@ class Improvement:
 
     def _values(self, model: SparseGPSarsa, candidates: Array) -> Array:
         """Q of every next state (a row) with every candidate (a column), without the prior mean."""
-        basis, split, d = model._basis, self.experience.split, self.experience.columns
-        alpha = basis.unwhiten(model._belief.mean)
-        parts = factors(basis.kernel, d, split)
+        parts = by_action(model, candidates, self.experience.split)
         if parts is None:
             return self._values_one_by_one(model, candidates)
-        state, action = parts
+        state, weights = parts
         self._extend_lookahead(model, state)
-        if action is None:
-            weights = np.tile(alpha, (len(candidates), 1))
-        else:
-            full = np.zeros((len(candidates), d))
-            full[:, split:] = candidates
-            weights = np.empty((len(candidates), basis.size))
-            kernel_matrix(*action.table(d), basis.Zt, basis.size, full, weights)
-            weights *= alpha
         return product(self._lookahead, np.ascontiguousarray(weights.T))
 
     def _present_values(self, model: SparseGPSarsa) -> Array:
@@ -190,6 +180,22 @@ class Improvement:
         if arrays:
             self._sums = (FixedPoint if self.stochastic else Statistics).restored(arrays)
             self._basis = model._basis, model._basis.size
+
+
+def by_action(model: SparseGPSarsa, candidates: Array, split: int) -> tuple[Kernel, Array] | None:
+    """Q(s, a) less the prior mean as Σ_j k_s(s, z_j) weights[a, j]: the kernel over observations and the
+    weights of each candidate (a row); None where the kernel is no such product."""
+    basis, d = model._basis, split + candidates.shape[1]
+    parts = factors(basis.kernel, d, split)
+    if parts is None:
+        return None
+    state, action = parts
+    weights = np.ones((len(candidates), basis.size))
+    if action is not None:
+        full = np.zeros((len(candidates), d))
+        full[:, split:] = candidates
+        kernel_matrix(*action.table(d), basis.Zt, basis.size, full, weights)
+    return state, weights * basis.unwhiten(model._belief.mean)
 
 
 def factors(kernel: Any, columns: int, split: int) -> tuple[Kernel, Kernel | None] | None:

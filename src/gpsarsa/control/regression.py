@@ -64,6 +64,8 @@ class Regression:
     ) -> None:
         """From inputs and their outcomes, less `outliers` if there may be any; nothing is done where they are
         predicted well already. Without `search` the hyperparameters stay, once there are some."""
+        if len(y) == 0:
+            return
         distance = np.abs(y - self(X)) / self.scale
         if self.known and np.mean(distance > FINE) <= self.outliers + 0.01:
             return

@@ -6,8 +6,8 @@ called, which of them hold unordered categories, and between which bounds they l
 finds the action of the highest score. `Scaling` is how wide the values of each column turned out to
 be, the unit in which lengthscales are measured.
 
-Each of the three describes itself in JSON and is made again from its description, so that an agent
-can be loaded where its environment is not installed.
+Observations and actions describe themselves in JSON and are made again from that, so that an agent can be
+loaded where its environment is not installed.
 """
 
 from __future__ import annotations

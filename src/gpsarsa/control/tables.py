@@ -154,7 +154,9 @@ class Tables(Episodes):
             V = np.where(tried, known, self.worst(step + 1))
             stray = np.where(tried, counts.after(stray).ravel()[chosen], 1.0)
         at = counts.number(starts)
-        return Judged(values, V[at], counts.states, bool((stray[at] > 0.0).any()), len(starts), model)
+        returns = np.where(at < 0, self.worst(self.steps), V[at])
+        lost = bool(((at < 0) | (stray[at] > 0.0)).any())
+        return Judged(values, returns, counts.states, lost, len(starts), model)
 
     def better(
         self,

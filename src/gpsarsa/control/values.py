@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gpsarsa._linalg import product
 from gpsarsa._table import kernel_matrix
 from gpsarsa._validation import Array
-from gpsarsa.control.improvement import factors
+from gpsarsa.control.improvement import by_action
 from gpsarsa.control.world import World
 from gpsarsa.sparse import SparseGPSarsa
 
@@ -52,15 +52,9 @@ def values_of(
 ) -> Values | None:
     """None where the kernel is not a product of one over observations and one over actions."""
     basis, d = model._basis, split + candidates.shape[1]
-    parts = factors(basis.kernel, d, split)
+    parts = by_action(model, candidates, split)
     if parts is None:
         return None
-    state, action = parts
-    weights = np.ones((len(candidates), basis.size))
-    if action is not None:
-        full = np.zeros((len(candidates), d))
-        full[:, split:] = candidates
-        kernel_matrix(*action.table(d), basis.Zt, basis.size, full, weights)
-    weights *= basis.unwhiten(model._belief.mean)
+    state, weights = parts
     Zt = np.ascontiguousarray(basis.Z.T)
     return Values(*state.table(d), Zt, weights, candidates, float(model.prior_mean), gamma, curious, world)

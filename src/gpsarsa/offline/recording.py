@@ -27,7 +27,8 @@ from gpsarsa._validation import Array
 from gpsarsa.checkpoint import atomic
 from gpsarsa.control import environments
 from gpsarsa.control.spaces import Actions, Observations, SpaceError
-from gpsarsa.offline.datasets import PREFIX, DatasetError, Logs, Rows, needed, open_dataset
+from gpsarsa.offline._minari import Minari
+from gpsarsa.offline.datasets import PREFIX, DatasetError, Rows, needed, open_dataset
 
 __all__ = ["convert", "record", "write_table"]
 
@@ -87,7 +88,7 @@ def write_table(
     )
     if layout.discrete:
         rows = replace(rows, next_actions=_whole_actions(rows))
-    size = check.count(rows_per_group, "rows_per_group") or ROWS_PER_GROUP
+    size = check.at_least_one(rows_per_group, "rows_per_group")
     with _table(path, layout) as write:
         for begin in range(0, n, size):
             write(rows[begin : begin + size])
@@ -229,9 +230,9 @@ def _table(path: Path, layout: _Layout) -> Iterator[Callable[[Rows], None]]:
 def convert(dataset: Any, path: Path, *, rows_per_group: int = ROWS_PER_GROUP) -> int:
     """Write a Minari dataset, given by its id or itself, as a table; returns the number of rows."""
     logs = open_dataset(PREFIX + dataset if isinstance(dataset, str) else dataset)
-    if not isinstance(logs, Logs):
+    if not isinstance(logs, Minari):
         raise TypeError(f"dataset is a {type(dataset).__name__}; expected a Minari dataset or its id")
-    size = check.count(rows_per_group, "rows_per_group") or ROWS_PER_GROUP
+    size = check.at_least_one(rows_per_group, "rows_per_group")
     layout = _Layout(
         single_observation=False,
         single_action=logs.names[-1] == "action" and logs.discrete_action,
@@ -291,7 +292,7 @@ def record(
         raise ValueError("neither episodes nor steps is given; expected at least one, to know when to stop")
     most = None if steps is None else check.count(steps, "steps")
     many = None if episodes is None else check.count(episodes, "episodes")
-    size = check.count(rows_per_group, "rows_per_group") or ROWS_PER_GROUP
+    size = check.at_least_one(rows_per_group, "rows_per_group")
     entropy = np.random.SeedSequence().entropy if seed is None else check.count(seed, "seed")
     with (
         _made(env) as made,
