@@ -125,6 +125,7 @@ def evaluate_into(
     report : bool
         Whether to write report.html.
     """
+    resume, report = check.flag(resume, "resume"), check.flag(report, "report")
     if target_policy is not None:
         check.path(target_policy, "target_policy")
     settings: Config = {
