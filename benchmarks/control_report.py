@@ -136,7 +136,7 @@ def draw_others(rows: list[Row], path: Path) -> None:
     panels = figure.subplots(2, 4)
     for axes, task in zip(panels[0], UNTUNED, strict=False):
         _panel(axes, task, {name: _of(rows, task, name) for name in NAMES})
-    _legend(panels[0, -1], [name for name in NAMES if name != "dqn"])
+    _legend(panels[0, -1], [name for name in NAMES if any(_of(rows, task, name) for task in UNTUNED)])
     plain = {task.id: task for task in PLAIN}
     for axes, task in zip(panels[1], RESCALED, strict=True):
         _panel(axes, task, {"gpsarsa": _of(rows, task, "gpsarsa")})
