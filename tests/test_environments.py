@@ -452,6 +452,18 @@ def test_faults_of_a_vector_environment_itself(change, message, monkeypatch):
         SarsaAgent(env, seed=0, warmup=100).learn(60)
 
 
+def test_rewards_and_flags_of_copies_may_be_tuples(monkeypatch):
+    env = SyncVectorEnv([lambda: Corridor(limit=4)] * 2)
+    step = env.step
+
+    def stepped(actions):
+        observations, *numbers, info = step(actions)
+        return observations, *map(tuple, numbers), info
+
+    monkeypatch.setattr(env, "step", stepped)
+    assert SarsaAgent(env, seed=0, warmup=100).learn(60).episodes > 0
+
+
 def test_a_vector_environment_that_begins_anew_in_an_unknown_way():
     env = SyncVectorEnv([lambda: Corridor(limit=4)] * 2)
     env.metadata = {**env.metadata, "autoreset_mode": "sometimes"}

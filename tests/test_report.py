@@ -584,6 +584,7 @@ def test_a_report_that_cannot_be_written(one, monkeypatch):
         (500.0, 0.0, "500"),
         (500.25, None, "500.2"),
         (1.0, 1e-9, "1 ± 1e−09"),
+        (500.0, np.inf, "500"),
     ],
 )
 def test_numbers_have_no_more_digits_than_they_deserve(mean, error, expected):

@@ -521,7 +521,8 @@ def _number(value: float) -> str:
 
 
 def _plus_minus(mean: float, error: float | None) -> str:
-    return plus_minus(mean, error or None, _number, ",").translate(TYPESET)
+    told = error is not None and 0.0 < error < np.inf
+    return plus_minus(mean, error if told else None, _number, ",").translate(TYPESET)
 
 
 def _ends(interval: Sequence[float | None]) -> str:

@@ -7,8 +7,9 @@ is settled here. Whatever an environment does wrong is an `EnvironmentFault` tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import getitem
 from typing import Any
 
 import gymnasium as gym
@@ -166,19 +167,19 @@ class VectorCourse(Course):
                 self._waiting[lane] = self._first(observation)
                 happenings.append(None)
                 continue
-            over = self._flag(self._part(terminated, lane, "terminated"), "terminated")
-            cut = self._flag(self._part(truncated, lane, "truncated"), "truncated")
+            over = self._flag(self._part(terminated, lane, "terminated", getitem), "terminated")
+            cut = self._flag(self._part(truncated, lane, "truncated", getitem), "truncated")
             if (over or cut) and self._mode == AutoresetMode.SAME_STEP:
                 self._waiting[lane] = self._first(observation)
                 observation = self._last(info, lane)
-            reward = self._part(rewards, lane, "reward")
+            reward = self._part(rewards, lane, "reward", getitem)
             happenings.append(self._happening(observation, reward, over, cut))
         return happenings
 
-    def _part(self, answer: Any, lane: int, what: str) -> Any:
-        """One copy's part of what the environment answered."""
+    def _part(self, answer: Any, lane: int, what: str, take: Callable[[Any, int], Any] | None = None) -> Any:
+        """One copy's part of what the environment answered; of observations by `lane_of`."""
         try:
-            return lane_of(answer, lane)
+            return (lane_of if take is None else take)(answer, lane)
         except (TypeError, LookupError, ValueError):
             raise EnvironmentFault(
                 f"{self._where()}: there is no {what} of copy {lane} in {_kind(answer)}; expected one for "

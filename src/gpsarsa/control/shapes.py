@@ -55,13 +55,9 @@ def outcome(actions: Actions, width: Array) -> Shape:
 def end(width: Array) -> Shape:
     """Ends are often a matter of one column, at whatever value of the others: a term for each, and one for
     all of them together. They are no accident."""
-    terms: list[Kernel] = [RBF(LENGTHSCALE * w, END_VARIANCE, [c]) for c, w in enumerate(width)]
-    terms.append(RBF(LENGTHSCALE * width, END_VARIANCE, list(range(len(width)))))
-    bounds: dict[str, Any] = {"noise_variance": (LEAST_NOISE, MOST_END_NOISE)}
-    for i, reach in enumerate([*width, width]):
-        bounds[f"{i}.lengthscales"] = LEAST_LENGTHSCALE * reach, MOST_LENGTHSCALE * reach
-        bounds[f"{i}.variance"] = LEAST_END_VARIANCE, MOST_END_VARIANCE
-    return Sum(*terms), bounds
+    terms = [(reach, [column]) for column, reach in enumerate(width)] + [(width, list(range(len(width))))]
+    variances = END_VARIANCE, LEAST_END_VARIANCE, MOST_END_VARIANCE
+    return _sum(terms, LEAST_LENGTHSCALE, variances, (LEAST_NOISE, MOST_END_NOISE))
 
 
 def contact(width: Array) -> Shape:
@@ -77,12 +73,9 @@ def contact(width: Array) -> Shape:
 def touch(width: Array, columns: NDArray[np.intp]) -> Shape:
     """Few touches are known, and how fast, how upright and where one touches each have their own part in what
     that earns: a term for each of some columns."""
-    terms: list[Kernel] = [RBF(LENGTHSCALE * width[c], TOUCH_VARIANCE, [int(c)]) for c in columns]
-    bounds: dict[str, Any] = {"noise_variance": (LEAST_TOUCH_NOISE, MOST_NOISE)}
-    for i, reach in enumerate(width[columns]):
-        bounds[f"{i}.lengthscales"] = LEAST_TOUCH * reach, MOST_LENGTHSCALE * reach
-        bounds[f"{i}.variance"] = LEAST_TOUCH_VARIANCE, MOST_TOUCH_VARIANCE
-    return Sum(*terms), bounds
+    terms = [(width[column], [int(column)]) for column in columns]
+    variances = TOUCH_VARIANCE, LEAST_TOUCH_VARIANCE, MOST_TOUCH_VARIANCE
+    return _sum(terms, LEAST_TOUCH, variances, (LEAST_TOUCH_NOISE, MOST_NOISE))
 
 
 def potential(width: Array) -> Shape:
@@ -93,3 +86,18 @@ def potential(width: Array) -> Shape:
         "noise_variance": (LEAST_POTENTIAL_NOISE, MOST_NOISE),
     }
     return Matern32(LENGTHSCALE * width, 100.0, list(range(len(width)))), bounds
+
+
+def _sum(
+    terms: list[tuple[Any, list[int]]],
+    least: float,
+    variances: tuple[float, float, float],
+    noise: tuple[float, float],
+) -> Shape:
+    """A term for each of some groups of columns, given with their widths; of the variances the first one, the
+    least and the largest."""
+    bounds: dict[str, Any] = {"noise_variance": noise}
+    for i, (width, _) in enumerate(terms):
+        bounds[f"{i}.lengthscales"] = least * width, MOST_LENGTHSCALE * width
+        bounds[f"{i}.variance"] = variances[1:]
+    return Sum(*(RBF(LENGTHSCALE * width, variances[0], columns) for width, columns in terms)), bounds
