@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gpsarsa._linalg import compiled
+from gpsarsa._linalg import compiled, product
 from gpsarsa._table import kernel_matrix, kernel_row, numbers_read
 from gpsarsa._validation import Array
 
@@ -89,8 +89,7 @@ class World(NamedTuple):
         X[:, : states.shape[1]] = states
         K = np.empty((len(X), n))
         kernel_matrix(self.potential_codes, self.values[-1], self.Zt[-1], n, X, K)
-        V: Array = self.scale[-1] * (K @ self.weights[-1, :n])
-        return V
+        return self.scale[-1] * product(K, self.weights[-1, :n])
 
     def level(self) -> World:
         """The world in which V earns nothing."""
