@@ -17,7 +17,7 @@ from gpsarsa.control.episodes import Judged
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.imagination import Imagination, Sight
 from gpsarsa.control.incumbent import Contender, Incumbent
-from gpsarsa.control.lessons import Lesson, touched
+from gpsarsa.control.lessons import Lesson, thinned, touched
 from gpsarsa.control.policies import EpsilonGreedy
 from gpsarsa.control.potential import features
 from gpsarsa.control.regression import Regression
@@ -406,6 +406,30 @@ def test_ground_that_is_not_observed_stays_where_it_is_for_an_episode():
         assert (imagination.world.outcomes(still, chances(numbers))[2] == once).all()
 
 
+def test_who_hovers_where_all_others_touched_is_one_of_them():
+    """The ground lies at 0, but once, where somebody stays for a thousand steps below that."""
+    ground = [0.0]
+
+    def fall(s, a):
+        if s[1] == 1.0:
+            return s, -1.0, True
+        x = s[0] - 0.03 * a
+        return np.array([x, float(x < ground[0])]), -0.1, False
+
+    experience = walked(1_500, worlds=fall)
+    experience.inputs[:, 1] = experience.inputs[:, 1] == 1.0
+    rng = np.random.default_rng(1)
+    for x in -0.2 + 0.05 * rng.uniform(-1.0, 1.0, 1_000):
+        ahead = np.array([x, 0.0, 0.0])
+        experience.add(np.array([x, 0.0, 0.0]), -0.1, ahead, GAMMA, rng)
+    experience.following[-1_000:-1, :2] = experience.inputs[-999:, :2]  # one episode
+    imagination = imagined(experience)
+    assert imagination.dynamics.contact.touching
+    below = np.tile([-0.2, 0.0, 0.0], (20, 1))
+    touch = imagination.world.outcomes(below, chances(np.arange(20)))[2] == ENDED
+    assert touch.mean() > 0.7
+
+
 def test_an_end_that_a_flag_announces_is_imagined():
     """Beyond 0.8 the second column says that it is over, before it never does; the first says nothing."""
 
@@ -600,10 +624,23 @@ def test_an_episode_is_over_where_a_flag_is_not_as_usual(interleaved):
     np.testing.assert_array_equal(learnt.rewards[back][first], [0.0, 6.0, 9.0, 6.0])
     np.testing.assert_array_equal(learnt.since[back][first], [-1, 2, 0, -1])
     np.testing.assert_array_equal(learnt.later[back], [False, False, True, True, False, True, False])
+    episode = learnt.episode[back]
+    assert len(set(episode[:4])) == len(set(episode[4:6])) == 1
+    assert len({episode[0], episode[4], episode[6]}) == 3
     np.testing.assert_array_equal(learnt.inputs[:, 0], 0.0)
     np.testing.assert_array_equal(learnt.inputs[:, 1:], lesson.inputs[:, 1:])
     np.testing.assert_array_equal(lesson.rewards, np.arange(7.0)[order])
     np.testing.assert_array_equal(lesson.inputs[:, :2], states[order])
+
+
+def test_a_long_episode_counts_as_little_as_a_short_one():
+    episode, rows = np.repeat([0, 1, 2], [50, 3, 10]), np.arange(1, 63)
+    chosen = thinned(rows, episode, 5, np.random.default_rng(0))
+    np.testing.assert_array_equal(np.bincount(episode[chosen]), [5, 3, 5])
+    assert (np.diff(chosen) > 0).all()
+    assert set(chosen) <= set(rows)
+    seen = set(np.concatenate([thinned(rows, episode, 5, np.random.default_rng(i)) for i in range(200)]))
+    assert seen == set(rows)  # at random
 
 
 def test_an_observation_that_comes_again_is_no_endless_episode():

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from gpsarsa import _validation as check
 from gpsarsa._validation import Array
 from gpsarsa.control import shapes
-from gpsarsa.control.lessons import NEAR, Lesson, around, spread
+from gpsarsa.control.lessons import NEAR, Lesson, around, spread, thinned
 from gpsarsa.control.regression import FIT_FROM, NOISE, Regression, some
 from gpsarsa.control.world import strange
 
@@ -30,6 +30,7 @@ __all__ = ["Contact"]
 
 EFFORT, FINE = 3, 1e-3  # ground has edges: by more rows, and leaving less of the variance unexplained
 AROUND = 10  # times as many rows next to touches as there are touches, by which contact is learnt
+FROM_EPISODE = 20  # steps of each that went on: who hovers for a thousand says it once
 THROUGH, DEEPER = 20, 4  # steps to go on beyond a touch, and every how many of them are learnt
 WORST = 0.25  # touches that earned less than the others count as no worse than the best of this share
 HOPE = 3.0  # standard deviations by which what an action earns since may be underestimated
@@ -48,9 +49,10 @@ class Contact:
         self.rests = np.zeros((2, len(choices)))  # what is known of each of the choices
         self.fair = -np.inf  # what the best quarter of touches earned at least
 
-    def where(self, width: Array) -> Regression:
+    def where(self, width: Array, usual: Array) -> Regression:
         """That of contact, before it is learnt."""
-        return Regression(shapes.contact(width)[0], self.split + self.choices.shape[1], NOISE)
+        kernel = shapes.contact(width, np.flatnonzero(np.isnan(usual)))[0]
+        return Regression(kernel, self.split + self.choices.shape[1], NOISE)
 
     def what(self, width: Array, usual: Array) -> Regression:
         """That of what touches earn, before it is learnt."""
@@ -61,6 +63,7 @@ class Contact:
         self, where: Regression, lesson: Lesson, touching: NDArray[np.bool_], flight: Flight, usual: Array
     ) -> None:
         """Whether steps touch, from the rows that are first touches and those that went on."""
+        assert lesson.episode is not None
         split, rng = self.split, lesson.rng
         on = some(np.flatnonzero(strange(lesson.states, usual)), NEAR // 2, rng)
         through, inside = lesson.inputs[some(np.flatnonzero(touching), NEAR, rng)], list[Array]()
@@ -68,7 +71,8 @@ class Contact:
             through[:, :split] = flight(through)[:, :split]
             inside.append(through[:, :split].copy())
         touched, deeper = inside[0], np.concatenate([*inside[DEEPER::DEEPER], lesson.inputs[on, :split]])
-        outside = flight(lesson.inputs[~lesson.ended])[:, :split]
+        going = thinned(np.flatnonzero(~lesson.ended), lesson.episode, FROM_EPISODE, rng)
+        outside = flight(lesson.inputs[going])[:, :split]
         width, states = spread(lesson, touched), np.concatenate([touched, outside])
 
         def rows(near: int) -> tuple[Array, Array]:
@@ -80,7 +84,9 @@ class Contact:
             return inputs, target
 
         if lesson.search or not where.known:
-            where.search(*rows(AROUND * len(touched)), shapes.contact(width)[1], rng, effort=EFFORT)
+            where.kernel, bounds = shapes.contact(width, np.flatnonzero(np.isnan(usual)))
+            where.noise = NOISE  # anew: what was found from less may be far off
+            where.search(*rows(AROUND * len(touched)), bounds, rng, effort=EFFORT)
         where.known = True
         inputs, target = rows(FIT_FROM)  # in true shares
         where.fit(inputs, target, rng, enough=FINE, among=len(inputs))

@@ -40,10 +40,9 @@ from gpsarsa.control import potential, shapes
 from gpsarsa.control.contact import Contact, Flight
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.lessons import NEAR, Lesson, around, spread, touched, unusual
-from gpsarsa.control.regression import FIT_FROM, NOISE, Regression, some
+from gpsarsa.control.regression import FIT_FROM, Regression, some
 from gpsarsa.control.spaces import Actions, Observations, Scaling
 from gpsarsa.control.world import SURE, TURN, World, check_partners, strange
-from gpsarsa.kernels import RBF, Sum
 
 __all__ = ["Dynamics"]
 
@@ -116,15 +115,12 @@ class Dynamics:
         """A regression for everything that is to be learnt, anew for a column that became a flag or ceased
         to be one."""
         fresh = np.append(flag == np.isnan(self.flags[0]), [False] * 4)
-        if self.regressions and isinstance(self.regressions[self.split + 2].kernel, Sum):
-            fresh[self.split + 2] = fresh.any()  # one term for each column that is no flag
         for j in range(self.split + 4):
             if j < len(self.regressions) and not fresh[j]:
                 continue
-            own = {self.split: shapes.end, self.split + 3: shapes.potential}
-            kernel = own[j](width)[0] if j in own else shapes.outcome(self.actions, width)[0]
-            noise = shapes.MOST_END_NOISE if j == self.split else NOISE
-            self.regressions[j : j + 1] = [Regression(kernel, self.columns, noise)]
+            V = Regression(shapes.potential(width)[0], self.columns)
+            own = {self.split: self._end(width), self.split + 3: V}
+            self.regressions[j : j + 1] = [own.get(j, self._outcome(width))]
 
     def _flags(self, flag: NDArray[np.bool_], ends: Array, X: Array) -> Array:
         """The values of flags, the usual one first; which that is stays as it was."""
@@ -169,15 +165,13 @@ class Dynamics:
 
     def _learn_rewards(self, lesson: Lesson) -> None:
         """The last ones, and those while episodes go on: as they are, or as V and what actions cost."""
-        last, V, left = self.regressions[self.split + 2], self.regressions[self.split + 3], 0.0
-        ended = lesson.ended & self._before(lesson)
-        if self.contact.touching != isinstance(last.kernel, Sum):
-            anew = Regression(shapes.outcome(self.actions, lesson.width)[0], self.columns)
-            last = self.contact.what(lesson.width, self.flags[0]) if self.contact.touching else anew
-            self.regressions[self.split + 2] = last
-        if ended.any() and self.contact.touching:
-            self.contact.learn_what(last, lesson, ended, self._flight(), self.flags[0])
-        elif ended.any():
+        V, left, ended = self.regressions[self.split + 3], 0.0, lesson.ended & self._before(lesson)
+        if self.contact.touching:
+            last = self._formed(self.split + 2, self.contact.what(lesson.width, self.flags[0]))
+            if ended.any():
+                self.contact.learn_what(last, lesson, ended, self._flight(), self.flags[0])
+        else:
+            last = self._formed(self.split + 2, self._outcome(lesson.width))
             last.learn(*lesson.about(ended, lesson.rewards, self._bounds(lesson)))
         used = V.known
         if not used:
@@ -210,17 +204,32 @@ class Dynamics:
 
     def _learn_ends(self, lesson: Lesson, explained: NDArray[np.bool_]) -> None:
         """Those that no brink explains."""
-        if self.contact.touching != isinstance(self.regressions[self.split].kernel, RBF):
-            anew = Regression(shapes.end(lesson.width)[0], self.columns, shapes.MOST_END_NOISE)
-            self.regressions[self.split] = self.contact.where(lesson.width) if self.contact.touching else anew
-        end, happened = self.regressions[self.split], lesson.ended & ~explained
+        happened = lesson.ended & ~explained
         if self.contact.touching:
+            end = self._formed(self.split, self.contact.where(lesson.width, self.flags[0]))
             first = happened & self._before(lesson)
             self.contact.learn_where(end, lesson, first, self._flight(), self.flags[0])
-        elif happened.any():
+            return
+        end = self._formed(self.split, self._end(lesson.width))
+        if happened.any():
             self._learn_event(end, lesson, ~explained)
         elif lesson.ended.any():
             end.forget()
+
+    def _end(self, width: Array) -> Regression:
+        """That of ends, before it is learnt."""
+        return Regression(shapes.end(width)[0], self.columns, shapes.MOST_END_NOISE)
+
+    def _outcome(self, width: Array) -> Regression:
+        """That of anything that follows observations with actions, before it is learnt."""
+        return Regression(shapes.outcome(self.actions, width)[0], self.columns)
+
+    def _formed(self, j: int, wanted: Regression) -> Regression:
+        """A regression as it was learnt, or the one that is wanted where its kernel has another form."""
+        was, form = (own.kernel.table(self.columns)[0] for own in (self.regressions[j], wanted))
+        if not np.array_equal(was, form):
+            self.regressions[j] = wanted
+        return self.regressions[j]
 
     def _flight(self) -> Flight:
         """Where inputs lead as far as columns are learnt, touching or not; actions become 0."""

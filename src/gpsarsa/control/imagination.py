@@ -40,7 +40,7 @@ from gpsarsa.transitions import Transitions
 __all__ = ["Imagination"]
 
 STARTS, FEWEST = 40, 10  # start states of imagined episodes; and as many on the way, at least so many
-SEARCH_STARTS = 20  # by which rules are searched for
+SEARCH_STARTS = 5  # of each generation, by which rules are searched for
 AFRESH = 0.5  # of these searches that do not begin with the best rule there is: it may be the best around
 LEAVES = 8  # at most, of the tree of actions by which it looks ahead
 DREAMS, CURIOUS_DREAMS = 8, 3  # posteriors made from imagined transitions, each time

@@ -12,7 +12,7 @@ from gpsarsa.control.regression import FINE, some
 from gpsarsa.control.shapes import LEAST_LENGTHSCALE
 from gpsarsa.control.world import strange
 
-__all__ = ["NEAR", "Lesson", "around", "spread", "touched", "unusual"]
+__all__ = ["NEAR", "Lesson", "around", "spread", "thinned", "touched", "unusual"]
 
 NEAR = 200  # rows next to those where something is decided, and as many others, by which it is learnt
 WIDTHS = 3.5  # standard deviations that are a column's width there
@@ -32,6 +32,7 @@ class Lesson(NamedTuple):
     search: bool  # for hyperparameters
     since: NDArray[np.intp] | None = None  # after a touch the action that was taken most often, or −1
     later: NDArray[np.bool_] | None = None  # which steps came after the first touch of an episode
+    episode: NDArray[np.intp] | None = None  # the number of each step's episode
 
     def about(self, rows: NDArray[np.bool_], outcomes: Array, bounds: dict[str, Any]) -> tuple[Any, ...]:
         """What a regression learns from some of the rows."""
@@ -82,7 +83,30 @@ def touched(lesson: Lesson, usual: Array, choices: Array) -> Lesson:
     inputs, flag = lesson.inputs.copy(), np.flatnonzero(lesson.flag)
     inputs[:, flag] = usual[flag]
     ended = lesson.ended | over
-    return lesson._replace(inputs=inputs, rewards=rewards, ended=ended, since=since, later=later)
+    return lesson._replace(
+        inputs=inputs, rewards=rewards, ended=ended, since=since, later=later, episode=_episodes(follows)
+    )
+
+
+def _episodes(follows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The number of each row's episode, from the row that goes on where it leads."""
+    numbers, count = np.full(len(follows), -1), 0
+    for i, following in enumerate(follows):
+        if numbers[i] < 0:
+            numbers[i], count = count, count + 1
+        if following >= 0:
+            numbers[following] = numbers[i]
+    return numbers
+
+
+def thinned(
+    rows: NDArray[np.intp], episode: NDArray[np.intp], most: int, rng: np.random.Generator
+) -> NDArray[np.intp]:
+    """At most so many rows of each episode, at random."""
+    rows = rng.permutation(rows)
+    rows = rows[np.argsort(episode[rows], kind="stable")]
+    _, first, count = np.unique(episode[rows], return_index=True, return_counts=True)
+    return np.sort(rows[np.arange(len(rows)) - np.repeat(first, count) < most])
 
 
 def _follows(lesson: Lesson) -> NDArray[np.intp]:

@@ -24,7 +24,7 @@ from gpsarsa.control.world import strange
 
 __all__ = ["LEARNT", "Rule", "search"]
 
-DRAWN, ELITE, GENERATIONS = 40, 8, 15  # rules of a generation; the best, of which the next is made
+DRAWN, ELITE, GENERATIONS = 40, 8, 30  # rules of a generation; the best, of which the next is made
 SPREAD, SPREAD_AGAIN = 1.0, 0.5  # of the weights at first: around 0, and around a rule there is
 WIDER = 0.15  # the elite's spread is widened by so much at first, less and less
 LEARNT = "centre", "width", "weights", "spread", "usual", "rest"

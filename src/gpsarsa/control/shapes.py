@@ -24,6 +24,7 @@ LENGTHSCALE, LEAST_LENGTHSCALE, MOST_LENGTHSCALE = 0.5, 0.05, 10.0
 LEAST_SHARE, MOST_SHARE = 0.01, 0.9999  # between discrete actions
 LEAST_VARIANCE, MOST_VARIANCE, MOST_NOISE = 0.01, 1e3, 1.0
 END_VARIANCE, LEAST_END_VARIANCE, MOST_END_VARIANCE, MOST_END_NOISE = 0.1, 1e-4, 10.0, 1e-4
+CONTACT_VARIANCE, LEAST_CONTACT_VARIANCE, MOST_CONTACT_VARIANCE = 0.3, 1e-3, 10.0
 LEAST_TOUCH, LEAST_TOUCH_NOISE = 0.15, 0.1  # few know what touches earn, and there is chance in it
 TOUCH_VARIANCE, LEAST_TOUCH_VARIANCE, MOST_TOUCH_VARIANCE = 0.1, 1e-3, 10.0  # of each column's part in that
 LEAST_POTENTIAL_NOISE = 1e-3  # variance of V's noise
@@ -60,14 +61,13 @@ def end(width: Array) -> Shape:
     return _sum(terms, LEAST_LENGTHSCALE, variances, (LEAST_NOISE, MOST_END_NOISE))
 
 
-def contact(width: Array) -> Shape:
-    """A matter of where one is, and of ground that is not observed."""
-    bounds = {
-        "lengthscales": (LEAST_LENGTHSCALE * width, MOST_LENGTHSCALE * width),
-        "variance": (LEAST_VARIANCE, MOST_VARIANCE),
-        "noise_variance": (LEAST_NOISE, MOST_NOISE),
-    }
-    return RBF(LENGTHSCALE * width, 1.0, list(range(len(width)))), bounds
+def contact(width: Array, columns: NDArray[np.intp]) -> Shape:
+    """A matter of where one is, however one came there, and of ground that is not observed: a term for each
+    of some columns, and one for all of them together."""
+    own = [int(column) for column in columns]
+    terms = [(width[column], [column]) for column in own] + [(width[own], own)]
+    variances = CONTACT_VARIANCE, LEAST_CONTACT_VARIANCE, MOST_CONTACT_VARIANCE
+    return _sum(terms, LEAST_LENGTHSCALE, variances, (LEAST_NOISE, MOST_NOISE))
 
 
 def touch(width: Array, columns: NDArray[np.intp]) -> Shape:
