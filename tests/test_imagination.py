@@ -1151,6 +1151,55 @@ def test_what_trials_cannot_tell_is_not_tried():
         assert (incumbent.challenger is not None) == tried
 
 
+def ruled(returns):
+    """A new rule, as judged."""
+    rule = Rule.blank(np.array([[0.0, 0.0], [1.0, 1.0]]), np.array([[0.0], [1.0]]), False)
+    return Judged(rule, np.array(returns, dtype=float), np.zeros((1, 2)), False, 2, "new")
+
+
+@pytest.mark.parametrize(("gain", "who"), [(16.0, "new"), (14.0, "old")])
+def test_a_rule_must_be_better_than_what_the_holder_has_shown(gain, who):
+    """Three returns were 20 above what is imagined of them: 15 of these are believed."""
+    incumbent = held(30.0, 32.0, 31.0)
+    incumbent.imagined(ruled(np.full(3, 11.0 + gain)), judged("old", np.full(3, 11.0)), np.full(3, 11.0))
+    assert incumbent.holder.model == who
+    assert (incumbent.challenger is None) == (who == "new")
+
+
+def test_a_rule_is_not_compared_with_what_nobody_has_shown():
+    incumbent = held()
+    incumbent.imagined(ruled(np.full(3, 11.1)), judged("old", np.full(3, 11.0)), None)
+    assert incumbent.holder.model == "new"
+
+
+def test_promises_are_taken_as_they_were_kept():
+    """Who held before returned 30 less than promised, in three episodes. A holder that returned 10 less than
+    is imagined is better than a new one that promises as much: half of −30 · ¾ / (1 + ¾) is believed."""
+    incumbent = held(70.0, 70.0, 70.0)
+    incumbent.holder.promised = 100.0
+    incumbent._replace(Contender("next", promised=50.0))
+    assert list(incumbent.kept) == [(-30.0, 3)]
+    incumbent.holder.showed(40.0, np.zeros(2))
+    least = 0.5 * (-10.0 + 30.0 * 0.75 / 1.75)
+    assert incumbent._surplus(np.array([50.0])) == pytest.approx(least)
+    for gain, who in ((least + 0.1, "new"), (least - 0.1, "next")):
+        again = held()
+        again.holder, again.kept = incumbent.holder, incumbent.kept.copy()
+        again.imagined(ruled(np.full(3, 50.0 + gain)), judged("", np.full(3, 50.0)), np.array([50.0]))
+        assert again.holder.model == who
+
+
+def test_who_has_shown_something_stays_the_challenger():
+    for returns, stays in (((), False), ((200.0,), True)):
+        incumbent = held()
+        incumbent.challenger = Contender("explorer")
+        for total in returns:
+            incumbent.challenger.showed(total, np.zeros(2))
+        incumbent.imagined(ruled(np.full(3, 20.0)), judged("old", np.full(3, 11.0)), None)
+        assert incumbent.holder.model == "new"
+        assert (incumbent.challenger is not None) == stays
+
+
 def test_returns_are_compared_less_what_their_starts_are_worth():
     """A start is worth itself; the challenger earns one more than the holder, from starts that are worse by
     more than that, and vary by ten."""

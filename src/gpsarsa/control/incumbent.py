@@ -39,9 +39,11 @@ TRIALS = 3  # episodes before a challenger can take over by little
 MOST_TRIALS, MOST_STEPS = 6, 0.1  # undecided after as many episodes and this share of all steps: dropped
 WINDOW = 40  # newest episodes by which a contender is judged
 DOUBT = 2.0  # standard errors of the holder's returns from what was imagined of them: imagination is doubted
+RECORDS = 8  # newest contenders that took over by imagination, by which its promises are judged
 RECENT = 20  # newest episodes of all, whose spread stands in where a contender has few
 
 
+Record = tuple[float, int]  # how much more a contender returned than was promised, and in how many episodes
 Expectation = Callable[[Sequence[Array]], Array]  # what the incumbent returns from some starts, as imagined
 
 
@@ -54,6 +56,7 @@ class Contender:
     starts: deque[Array] = field(default_factory=lambda: deque(maxlen=WINDOW))  # observations they began with
     steps: int = 0  # it took to find out
     values: Any = None  # how it acts where the world is known, see `imagination`
+    promised: float | None = None  # what it returns, as imagined before it took over
     lost: bool = True  # whether, as far as is imagined, it goes where nobody has been
     world: Any = None  # in which these look ahead: it stays what it was when the contender was judged
 
@@ -75,6 +78,7 @@ class Incumbent:
         self.challenger: Contender | None = None
         self.recent: deque[float] = deque(maxlen=RECENT)
         self.replaced = 0  # how often another took over
+        self.kept: deque[Record] = deque(maxlen=RECORDS)
         self.imagining = False  # whether contenders come from imagination, not from exploring episodes
 
     def role(self, episode: int, fruitful: bool = False) -> str:
@@ -133,16 +137,26 @@ class Incumbent:
 
         Where it is better by more than chance, it takes over if imagination errs about the holder by less
         than it promises to gain, or than chance lets tell; else, if trials could tell that gain, it is tried.
+        A rule, the best of hundreds in imagination, takes over if it is better still than what the holder is
+        worth by its real returns, and is tried if not.
         """
         self.imagining = True
         values = judged.values
         contender = Contender(judged.model, values=values, lost=judged.lost, world=values.world)
+        contender.promised = judged.mean
         if self.holder is None or holder is None:
             self.holder, self.challenger = contender, None
             return
         gains = judged.returns - holder.returns
         gain = float(gains.mean())
-        if gain <= float(gains.std()) / math.sqrt(len(gains)):
+        least = float(gains.std()) / math.sqrt(len(gains))
+        if gain <= least:
+            return
+        if isinstance(values, Rule):
+            if gain - self._surplus(shown) > least:
+                self._replace(contender, keep=True)
+            elif self.challenger is None:
+                self.challenger = contender
             return
         error, chance = self._mistaken(shown)
         if error <= max(DOUBT * chance, gain):
@@ -159,8 +173,28 @@ class Incumbent:
         errors = returns - shown
         return abs(float(errors.mean())), self._spread([errors], [returns]) / math.sqrt(len(errors))
 
-    def _replace(self, contender: Contender) -> None:
+    def _surplus(self, shown: Array | None) -> float:
+        """How much more the holder is worth than is imagined, beside what a new one is: n (ē − b) / (n + 1),
+        where its n returns were ē above what is imagined from their starts, and contenders are b above what
+        they promise, as far as those tell that held before. Such errors are taken to vary among contenders
+        as much as returns do among a contender's episodes."""
+        assert self.holder is not None
+        n = len(self.holder.returns)
+        if shown is None or n == 0:
+            return 0.0
+        errors, counts = np.array(self.kept, dtype=float).reshape(-1, 2).T
+        weights = counts / (counts + 1.0)
+        bias = float(weights @ errors) / (1.0 + float(weights.sum()))
+        return n / (n + 1.0) * (float(np.mean(np.array(self.holder.returns) - shown)) - bias)
+
+    def _replace(self, contender: Contender, keep: bool = False) -> None:
+        """One that has shown something is kept as the challenger where another takes over by imagination."""
+        holder, challenger = self.holder, self.challenger
+        if holder is not None and holder.promised is not None and holder.returns:
+            self.kept.append((holder.mean - holder.promised, len(holder.returns)))
         self.holder, self.challenger = contender, None
+        if keep and challenger is not None and challenger.returns:
+            self.challenger = challenger
         self.replaced += 1
 
     def unbeatable(self, most: float) -> bool:
@@ -211,6 +245,7 @@ class Incumbent:
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays: dict[str, Any] = {}
         content: dict[str, Any] = {"recent": list(self.recent), "replaced": self.replaced}
+        content["kept"] = [list(record) for record in self.kept]
         for name in ("holder", "challenger"):
             contender = getattr(self, name)
             if contender is not None:
@@ -224,6 +259,7 @@ class Incumbent:
                     "returns": list(contender.returns),
                     "steps": contender.steps,
                     "lost": contender.lost,
+                    "promised": contender.promised,
                 }
                 if isinstance(contender.values, Rule):
                     rule = contender.values.state()
@@ -246,6 +282,9 @@ class Incumbent:
         into the world, `rule_of` those of a rule into the rule."""
         self.recent = deque(content["recent"], maxlen=RECENT)
         self.replaced, self.imagining = int(content["replaced"]), bool(content["imagining"])
+        self.kept = deque(((float(error), int(count)) for error, count in content["kept"]), maxlen=RECORDS)
+        if not all(math.isfinite(error) and count > 0 for error, count in self.kept):
+            raise ValueError(f"kept is {list(self.kept)}; expected numbers, of at least one episode each")
         for name in ("holder", "challenger"):
             contender = None
             if name in content:
@@ -261,6 +300,7 @@ class Incumbent:
                     deque((row.copy() for row in starts), maxlen=WINDOW),
                     int(kept["steps"]),
                     values=rule_of(rule) if rule else None,
+                    promised=None if kept["promised"] is None else float(kept["promised"]),
                     lost=bool(kept["lost"]),
                     world=world_of(world) if world else None,
                 )
