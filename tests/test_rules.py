@@ -49,9 +49,12 @@ def test_a_column_that_stands_still_has_width_one():
     np.testing.assert_array_equal(rule.width, [1.0, 1.0])
 
 
-def test_search_finds_the_best_weights():
+@pytest.mark.parametrize("continuous", [False, True])
+def test_search_finds_the_best_weights(continuous):
+    start = Rule.blank(STATES, np.array([[-1.0] * 3, [1.0] * 3]) if continuous else CANDIDATES, continuous)
     target = np.random.default_rng(3).standard_normal((3, 3))
-    start = Rule.blank(STATES, CANDIDATES, False)
+    if not continuous:
+        target[0] = 0.0
 
     def returns(weights):
         return -np.square(weights - target).sum(axis=(1, 2))
@@ -62,6 +65,22 @@ def test_search_finds_the_best_weights():
     again = search(found, returns, np.random.default_rng(5))
     assert np.square(again.weights - target).sum() < 0.02 * begun
     assert (found.spread < 0.5).all()
+
+
+def test_among_candidates_only_differences_of_weights_are_searched():
+    """A search begins with what the rule does, whatever is added to all of its weights."""
+    start = Rule.blank(STATES, CANDIDATES, False)._replace(weights=np.arange(9.0).reshape(3, 3) ** 2)
+    seen = []
+
+    def returns(weights):
+        seen.append(weights.copy())
+        return np.arange(len(weights), 0.0, -1.0)
+
+    found = search(start, returns, np.random.default_rng(0))
+    assert (np.array(seen)[:, :, 0] == 0.0).all()
+    np.testing.assert_array_equal(seen[0][0], start.weights - start.weights[0])
+    np.testing.assert_array_equal(start._replace(weights=seen[0][0]).greedy(STATES), start.greedy(STATES))
+    assert (found.drawn(np.random.default_rng(1)).weights[0] == 0.0).all()
 
 
 def test_drawn_rules_are_spread_around_the_rule():

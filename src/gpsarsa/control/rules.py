@@ -99,12 +99,17 @@ class Rule(NamedTuple):
 
 
 def search(start: Rule, returns: Callable[[Array], Array], rng: np.random.Generator) -> Rule:
-    """The mean of the last generation; `returns` judges weights, stacked."""
-    mean, spread = start.weights, np.maximum(start.spread, SPREAD_AGAIN)
+    """The mean of the last generation; `returns` judges weights, stacked. Among candidate actions only
+    differences of weights tell: those of the first one are 0."""
+    mean, free = start.weights.copy(), np.ones(start.weights.shape)
+    if not start.continuous:
+        mean -= mean[0].copy()
+        free[0] = 0.0
+    spread = free * np.maximum(start.spread, SPREAD_AGAIN)
     for generation in range(GENERATIONS):
         drawn = mean + spread * rng.standard_normal((DRAWN, *mean.shape))
         drawn[0] = mean
         elite = drawn[np.argsort(-returns(drawn), kind="stable")[:ELITE]]
         mean = elite.mean(axis=0)
-        spread = elite.std(axis=0) + WIDER * (1.0 - generation / GENERATIONS)
+        spread = elite.std(axis=0) + free * WIDER * (1.0 - generation / GENERATIONS)
     return start._replace(weights=mean, spread=spread)
