@@ -7,7 +7,8 @@ not as usual. Whether a step touches is a regression on 0 and 1 at where it lead
     1    where they first touched; where they would have gone on to had there been nothing to touch; and where
          they were then
 
-and in between the share of those who touched. What a touch earns is all that a real episode still earned from
+and in between the share of those who touched. An episode that stays near the ground for long would outvote
+all others: of each one only some steps are learnt from. What a touch earns is all that a real episode still earned from
 its first one: a regression by where it would have led, and a number for the action that was taken most often
 since. That whose touches earned most beside what was to be expected is the one to take there (`rest`).
 """

@@ -2,8 +2,9 @@
 
 An incumbent is a posterior, frozen, whose policy is the best there is evidence for; or a rule with the
 posterior of its values (`rules`). Where episodes can be imagined, challengers come from there, and one that
-is imagined to be better takes over at once if imagination was right so far (`Incumbent.imagined`). Elsewhere
-an episode that explores with the newest posterior is that posterior's first showing, and one that explores by
+is imagined to be better takes over at once if imagination was right so far (`Incumbent.imagined`), a rule if
+it is imagined to be better than what the incumbent has shown; who has shown something stays the challenger.
+Elsewhere an episode that explores with the newest posterior is that posterior's first showing, and one that explores by
 a rule always is the rule's; where it is no worse than what the incumbent does on average, who acted becomes
 the challenger. A challenger is tried in episodes of training, in turn with an incumbent that has fewer. It
 takes over after two episodes where it is clearly better (one standard error below its mean is above one
