@@ -8,9 +8,10 @@ not as usual. Whether a step touches is a regression on 0 and 1 at where it lead
          they were then
 
 and in between the share of those who touched. An episode that stays near the ground for long would outvote
-all others: of each one only some steps are learnt from. What a touch earns is all that a real episode still earned from
-its first one: a regression by where it would have led, and a number for the action that was taken most often
-since. That whose touches earned most beside what was to be expected is the one to take there (`rest`).
+all others: of each one only some steps are learnt from. What a touch earns is all that a real episode still
+earned from its first one: a regression by where it would have led, and a number for the action that was taken
+most often since. That whose touches earned most beside what was to be expected is the one to take there
+(`rest`).
 """
 
 from __future__ import annotations

@@ -4,13 +4,13 @@ An incumbent is a posterior, frozen, whose policy is the best there is evidence 
 posterior of its values (`rules`). Where episodes can be imagined, challengers come from there, and one that
 is imagined to be better takes over at once if imagination was right so far (`Incumbent.imagined`), a rule if
 it is imagined to be better than what the incumbent has shown; who has shown something stays the challenger.
-Elsewhere an episode that explores with the newest posterior is that posterior's first showing, and one that explores by
-a rule always is the rule's; where it is no worse than what the incumbent does on average, who acted becomes
-the challenger. A challenger is tried in episodes of training, in turn with an incumbent that has fewer. It
-takes over after two episodes where it is clearly better (one standard error below its mean is above one
-standard error over the incumbent's mean), after some more where the difference of the means is more than its
-standard error. It is dropped once its mean plus one standard error is below the incumbent's mean; if the
-trials decide nothing, the larger mean does. The incumbent acts every `RERUN`-th episode (every
+Elsewhere an episode that explores with the newest posterior is that posterior's first showing, and one that
+explores by a rule always is the rule's; where it is no worse than what the incumbent does on average, who
+acted becomes the challenger. A challenger is tried in episodes of training, in turn with an incumbent that
+has fewer. It takes over after two episodes where it is clearly better (one standard error below its mean is
+above one standard error over the incumbent's mean), after some more where the difference of the means is more
+than its standard error. It is dropped once its mean plus one standard error is below the incumbent's mean; if
+the trials decide nothing, the larger mean does. The incumbent acts every `RERUN`-th episode (every
 `RERUN_IMAGINED`-th where it was imagined, at once where it goes where nobody has been), so that a lucky one
 is found out. Trials and reruns are training episodes like any other: what they see is learnt from.
 
