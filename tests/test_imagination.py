@@ -1219,6 +1219,20 @@ def test_returns_are_compared_less_what_their_starts_are_worth():
         assert incumbent.holder.model == who
 
 
+def test_returns_of_rules_are_compared_as_they_are():
+    """What is imagined of their starts would make the worse of two the better one."""
+    incumbent = held(196.0, 195.0, 197.0, 196.0)
+    incumbent.challenger = Contender("new", values=ruled([0.0]).values)
+
+    def expected(starts):
+        return np.full(len(starts), 196.0 if len(starts) > 2 else 0.0)
+
+    for total in (190.0, 191.0):
+        incumbent.finished("trial", "new", total, 10, 1_000, np.zeros(2), expected=expected)
+    assert incumbent.holder.model == "old"
+    assert incumbent.challenger is None
+
+
 def test_trials_and_the_holders_episodes_take_turns():
     """A challenger cannot be judged by real returns while the holder has none."""
     incumbent = held()

@@ -15,7 +15,8 @@ the trials decide nothing, the larger mean does. The incumbent acts every `RERUN
 is found out. Trials and reruns are training episodes like any other: what they see is learnt from.
 
 An episode's return is a matter of where it began as much as of who acted. Where it can be imagined what the
-incumbent would have returned from there, returns are compared less that, if it makes them less scattered.
+incumbent would have returned from there, returns are compared less that, if it makes them less scattered; not
+those of rules, which act where single episodes cannot be foreseen.
 """
 
 from __future__ import annotations
@@ -216,7 +217,7 @@ class Incumbent:
             return
         plain = [np.array(contender.returns) for contender in (challenger, self.holder)]
         known = plain
-        if expected is not None:
+        if expected is not None and not isinstance(challenger.values, Rule):
             starts = challenger.starts, self.holder.starts
             known = [returns - expected(own) for returns, own in zip(plain, starts, strict=True)]
             known = known if _squares(known) < _squares(plain) else plain
