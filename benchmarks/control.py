@@ -30,6 +30,8 @@ from benchmarks.control_tasks import PLAIN, TASKS, UNTUNED
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).with_name("control.jsonl")
 SEEDS = range(7_000, 7_010)
+# The agent changed since, for more than six columns alone; to the others it is the same, bit for bit.
+LATER = dict.fromkeys(("LunarLander-v3", "Reacher-v5"), range(8_000, 8_010))
 PEER_SEEDS = range(3_000, 3_005)
 OURS = ("gpsarsa", "tiles")  # run in this environment, the others in the peers'
 SAC_STEPS = dict.fromkeys(("Pendulum-v1", "InvertedPendulum-v5", "Reacher-v5"), 20_000)
@@ -86,23 +88,23 @@ class Results:
         self.rows.append(row)
 
 
-def seeds_of(contender: str) -> range:
-    return SEEDS if contender == "gpsarsa" else PEER_SEEDS
+def seeds_of(contender: str, task: str) -> range:
+    return LATER.get(task, SEEDS) if contender == "gpsarsa" else PEER_SEEDS
 
 
 def plan(contenders: Iterable[str], tasks: Iterable[str], seeds: int | None, short: bool) -> list[Run]:
-    """Ours first, then the peers; each seed on all tasks before the next seed."""
+    """Ours first, then the peers; each one's first seed on all tasks before the next seed."""
     wanted = [name for name in TASKS if name in set(tasks)]
     ours = [name for name in contenders if name == "gpsarsa"]
     peers = [name for name in contenders if name != "gpsarsa"]
     runs = []
-    for group, own in ((ours, SEEDS), (peers, PEER_SEEDS)):
-        for seed in own[:seeds]:
+    for group, count in ((ours, len(SEEDS)), (peers, len(PEER_SEEDS))):
+        for place in range(count)[:seeds]:
             for contender in group:
                 for name in wanted:
                     if name in ENTRIES[contender]:
                         steps = SHORT_STEPS if short else _steps(contender, name)
-                        runs.append(Run(contender, name, seed, steps))
+                        runs.append(Run(contender, name, seeds_of(contender, name)[place], steps))
     return runs
 
 

@@ -43,7 +43,7 @@ def sample_efficiency(rows: Iterable[dict[str, Any]]) -> list[Cells]:
         cells = [f"{name} ({threshold:g})".replace("-", "−").replace("−v", "-v")]
         for contender in NAMES:
             seeds = curves.get((name, contender), {})
-            wanted = [seeds[seed] for seed in control.seeds_of(contender)[:SEEDS] if seed in seeds]
+            wanted = [seeds[seed] for seed in control.seeds_of(contender, name)[:SEEDS] if seed in seeds]
             cells.append(_passed([first_pass(curve, threshold) for curve in wanted], contender, name))
         lines.append(cells)
     return lines

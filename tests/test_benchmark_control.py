@@ -244,6 +244,9 @@ def test_every_contender_only_runs_where_it_can():
     assert len(runs) == len(set(runs)) == 10 * len(TASKS) + 5 * (10 + 4 + 8 + 4)
     assert [run.contender for run in runs[: 10 * len(TASKS)]] == ["gpsarsa"] * 10 * len(TASKS)
     assert {run.steps for run in runs if run.contender == "sac"} == {20_000, 50_000}
+    for contender in ("gpsarsa", "dqn"):
+        seeds = [run.seed for run in runs if (run.contender, run.task) == (contender, "LunarLander-v3")]
+        assert seeds == [*control.seeds_of(contender, "LunarLander-v3")]
 
 
 # -- ablation -------------------------------------------------------------------------------------
@@ -277,7 +280,7 @@ def test_the_table_of_steps_is_made_of_runs():
     def row(contender, task, seed, *curve):
         return {"contender": contender, "task": task, "seed": seed, "evaluations": list(curve)}
 
-    ours, theirs = control.seeds_of("gpsarsa"), control.seeds_of("dqn")
+    ours, theirs = (control.seeds_of(name, "CartPole-v1") for name in ("gpsarsa", "dqn"))
     curves = [[(500, 20.0), (1_000 + 500 * i, 500.0)] for i in range(3)]
     rows = [row("gpsarsa", "CartPole-v1", ours[i], *curve) for i, curve in enumerate(curves)]
     rows.append(row("gpsarsa", "CartPole-v1", ours[3], (500, 500.0)))
