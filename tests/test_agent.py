@@ -671,8 +671,8 @@ KINDS = {
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind_of_space_runs(name, tmp_path):
     env = Bandit(*KINDS[name])
-    agent = SarsaAgent(env, gamma=0.5, seed=0, warmup=60, budget=15).learn(400)
-    assert agent.num_timesteps == 400
+    agent = SarsaAgent(env, gamma=0.5, seed=0, warmup=60, budget=15).learn(250)
+    assert agent.num_timesteps == 250
     env.observation_space.seed(1)
     observations = [env.observation_space.sample() for _ in range(25)]
     chosen = [agent.predict(observation)[0] for observation in observations]

@@ -83,13 +83,19 @@ class Drift(gymnasium.Env):
 
 
 def test_ends_at_random_are_seen_and_the_values_are_not_those_of_the_residual():
-    """Residual minimisation gives about 2 here."""
-    agent = SarsaAgent(Drift(), seed=0, warmup=100, budget=40).learn(2500)
-    assert agent.improvement.stochastic
+    """Residual minimisation gives about a sixth here. Few ends say how often there are some: the median of
+    five agents tells, which learn without imagination."""
     true = 1.0 / (1.0 - 0.97 * 0.95)
     angles = np.linspace(0, 2 * np.pi, 9)[:-1]
     X = np.array([[np.cos(angle), np.sin(angle), action] for angle in angles for action in (0.0, 1.0)])
-    assert agent.model.predict(X).mean() == pytest.approx(true, rel=0.4)
+    shares = []
+    for seed in range(5):
+        agent = SarsaAgent(Drift(), seed=seed, warmup=100, budget=40)
+        agent.foresight.imagination = None
+        assert agent.learn(2500).improvement.stochastic
+        shares.append(agent.model.predict(X).mean() / true)
+    assert np.median(shares) == pytest.approx(1.0, rel=0.4)
+    assert min(shares) > 0.3
 
 
 class Bandit(gymnasium.Env):
