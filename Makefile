@@ -110,7 +110,7 @@ bench-offline: $(FRESH)
 	$(BIN)/python -m benchmarks.offline
 
 # The agent without one of its parts, for docs/control.md.
-bench-ablation: $(FRESH)
+bench-ablation: $(FRESH) .venv/.bodies
 	$(BIN)/python -m benchmarks.control_ablation
 
 # The README's tables, measured here: about an hour, and on where it was interrupted.

@@ -1,9 +1,10 @@
 """What each part of the agent is worth: `python -m benchmarks.control_ablation [--report]`.
 
 The default agent, and the same with one part taken away, on seeds that are not those of `benchmarks.control`,
-on tasks that can be learnt in 3 000 steps. Each finished run is one line of `control_ablation.jsonl`; an
-interrupted benchmark goes on where it was. The table goes into docs/control.md: of the evaluations every 500
-steps, five episodes each, how many reach the threshold.
+on tasks that can be learnt in 3 000 steps; parts that are there for more than six columns on LunarLander,
+over 20 000. Each finished run is one line of `control_ablation.jsonl`; an interrupted benchmark goes on where
+it was. The tables go into docs/control.md: of the evaluations every 500 steps, five episodes each, how many
+reach the threshold; and LunarLander's returns.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ import numpy as np
 
 from benchmarks.control import Results, Run, carry_out
 from benchmarks.control_ours import gpsarsa
+from benchmarks.control_report import first_pass, spaced
 from benchmarks.control_tasks import TASKS
 from benchmarks.pages import put
-from gpsarsa.control import agent, dynamics, imagination
+from gpsarsa.control import agent, contact, dynamics, imagination, potential
 from gpsarsa.control.foresight import Foresight
 from gpsarsa.control.imagination import Imagination
 from gpsarsa.control.incumbent import Contender, Incumbent
@@ -33,8 +35,10 @@ ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).with_name("control_ablation.jsonl")
 PAGE = ROOT / "docs" / "control.md"
 BEGIN, END = "<!-- ablation: written by benchmarks.control_ablation -->", "<!-- end of ablation -->"
+WIDE_BEGIN, WIDE_END = BEGIN.replace("ablation:", "ablation of rules:"), END.replace("tion", "tion of rules")
 NAMES = ("CartPole-v1", "MountainCar-v0", "Acrobot-v1", "Pendulum-v1", "MountainCarContinuous-v0")
-SEEDS, STEPS, EPISODES = range(200, 206), 3_000, 5
+SEEDS, STEPS, EPISODES = range(200, 203), 3_000, 5
+WIDE, WIDE_SEEDS, WIDE_STEPS = "LunarLander-v3", range(140, 142), 20_000
 
 
 def constant(module: Any, name: str, value: Any) -> Callable[[], None]:
@@ -108,6 +112,31 @@ def lost_is_the_worst() -> None:
     Imagination.judge = judge
 
 
+def no_contact() -> None:
+    contact.Contact.touching = property(lambda self: False, lambda self, value: None)
+
+
+def no_hope() -> None:
+    searched = Imagination._by_rule
+
+    def by_rule(self: Imagination, *args: Any) -> Any:
+        best = searched(self, *args)
+        self.hope = None
+        return best
+
+    Imagination._by_rule = by_rule
+
+
+def no_explorer_challenges() -> None:
+    finished = Incumbent.finished
+
+    def told(self: Incumbent, *args: Any) -> None:
+        role, rule, expected = args[0], args[-2], args[-1]
+        finished(self, *args[:-2], None if role == "explore" else rule, expected)
+
+    Incumbent.finished = told
+
+
 PARTS: dict[str, Callable[[], None]] = {
     "everything": lambda: None,
     "no imagination": lambda: setattr(agent, "imagination_of", lambda *given: None),
@@ -127,6 +156,17 @@ PARTS: dict[str, Callable[[], None]] = {
     "imagination is never doubted": lambda: setattr(Incumbent, "_mistaken", lambda self, shown: (0.0, 0.0)),
     "the incumbent in the newest world": newest_world,
     "dreams at +40 % of data": constant(agent, "GROWTH", 1.4),
+}
+WIDE_PARTS: dict[str, Callable[[], None]] = {
+    "everything": lambda: None,
+    "no rules": constant(imagination, "MANY", 10**9),
+    "a touch is a step like others": no_contact,
+    "contact learnt from every step": constant(contact, "FROM_EPISODE", 10**9),
+    "rewards are no potential": lambda: setattr(potential, "learn", lambda *given: None),
+    "no hope": no_hope,
+    "every search begins with the best rule": constant(imagination, "AFRESH", 0.0),
+    "who explores is no challenger": no_explorer_challenges,
+    "imagination is believed": lambda: setattr(Incumbent, "_surplus", lambda self, shown: 0.0),
 }
 
 
@@ -159,6 +199,25 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def wide_table(rows: Iterable[dict[str, Any]]) -> str:
+    """Markdown: for each part, over the second half of all evaluations, the mean return of each seed."""
+    threshold = TASKS[WIDE].threshold
+    lines = ["| | first passed 200 | mean return since 10 000, each seed | of these evaluations pass |"]
+    lines.append("|---" * 4 + "|")
+    found: dict[str, list[Any]] = {}
+    for row in rows:
+        if row["task"] == WIDE:
+            found.setdefault(row["contender"], []).append(row["evaluations"])
+    for part, curves in found.items():
+        first = (first_pass(curve, threshold) for curve in curves)
+        late = [[value for step, value in curve if step > WIDE_STEPS // 2] for curve in curves]
+        cells = [part, ", ".join(map(spaced, first))]
+        cells.append(", ".join(f"{np.mean(own):.0f}".replace("-", "−") for own in late))
+        cells.append(f"{np.mean(np.concatenate(late) >= threshold):.0%}")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
@@ -167,18 +226,21 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="run nothing, write the table")
     options = parser.parse_args()
     if options.run:
-        if len(options.run) != 4 or options.run[0] not in PARTS:
-            parser.error(f"expected PART TASK SEED STEPS with a part among {', '.join(PARTS)}")
+        parts = WIDE_PARTS if WIDE in options.run else PARTS
+        if len(options.run) != 4 or options.run[0] not in parts:
+            parser.error(f"expected PART TASK SEED STEPS with a part among {', '.join(parts)}")
         part, name, seed, steps = options.run
-        PARTS[part]()
-        task = replace(TASKS[name], episodes=EPISODES)
+        parts[part]()
+        task = TASKS[name] if name == WIDE else replace(TASKS[name], episodes=EPISODES)
         print(json.dumps(gpsarsa(task, int(seed), int(steps))))
         return
     results = Results(RESULTS)
     if not options.report:
         runs = [Run(part, name, seed, STEPS) for seed in SEEDS for part in PARTS for name in NAMES]
+        runs += [Run(part, WIDE, seed, WIDE_STEPS) for seed in WIDE_SEEDS for part in WIDE_PARTS]
         carry_out(runs, results, sys.executable, execute=execute)
-    put(table(results.rows), PAGE, BEGIN, END)
+    put(table(row for row in results.rows if row["task"] != WIDE), PAGE, BEGIN, END)
+    put(wide_table(results.rows), PAGE, WIDE_BEGIN, WIDE_END)
 
 
 if __name__ == "__main__":

@@ -93,22 +93,23 @@ def _line(task: Task, contender: str, rows: list[Row]) -> str:
     shares = [good / count for good, count in passing]
     pooled = sum(good for good, _ in passing), sum(count for _, count in passing)
     aim = "" if task.aim is None or contender != "gpsarsa" else (
-        f"{sum(step <= task.aim for step in passes)} of {len(rows)} by {_steps(task.aim)}"
+        f"{sum(step <= task.aim for step in passes)} of {len(rows)} by {spaced(task.aim)}"
     )  # fmt: skip
     cells = (
         task.name, _number(task.threshold), NAMES[contender], f"{len(rows)}",
-        _steps(max(row["steps"] for row in rows)),
-        "—" if middle == math.inf else f"{_steps(middle)} ({_steps(low)} – {_steps(high)})",
+        spaced(max(row["steps"] for row in rows)),
+        "—" if middle == math.inf else f"{spaced(middle)} ({spaced(low)} – {spaced(high)})",
         f"{len(passing)} of {len(rows)}", aim,
         f"{np.median(shares):.0%}" if shares else "—",
         f"{pooled[0] / pooled[1]:.0%} of {pooled[1]}" if shares else "—",
         _number(float(np.median([curve[-1][1] for curve in curves]))),
-        _steps(round(float(np.median([row["microseconds"] for row in rows])))),
+        spaced(round(float(np.median([row["microseconds"] for row in rows])))),
     )  # fmt: skip
     return "| " + " | ".join(cells) + " |"
 
 
-def _steps(value: float) -> str:
+def spaced(value: float) -> str:
+    """A whole number as it is printed: 10 000."""
     return "∞" if value == math.inf else f"{value:,.0f}".replace(",", " ")
 
 

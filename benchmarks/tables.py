@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import agent, control, evidence, steps
-from benchmarks.control_report import NAMES, first_pass, quartiles
+from benchmarks.control_report import NAMES, first_pass, quartiles, spaced
 from benchmarks.control_tasks import TASKS
 from benchmarks.pages import put
 
@@ -54,21 +54,17 @@ def _passed(found: list[float], contender: str, name: str) -> str:
         return "not measured" if name in control.ENTRIES[contender] else "–"
     middle, most = quartiles(found)[1], control._steps(contender, name)
     passing = sum(step < math.inf for step in found)
-    steps = f"more than {_spaced(most)}" if middle == math.inf else _spaced(middle)
+    steps = f"more than {spaced(most)}" if middle == math.inf else spaced(middle)
     if passing < len(found):
         return f"{steps} ({passing} of {len(found)} passed)"
     return steps if len(found) == SEEDS else f"{steps} (seeds: {len(found)})"
-
-
-def _spaced(value: float) -> str:
-    return f"{value:,.0f}".replace(",", " ")
 
 
 def speed(python: str) -> list[Cells]:
     """What is compared takes turns; ratios are medians within a turn."""
     lines = [["time", "gpsarsa", "beside", "takes", "times as long"]]
     for row in evidence.measure(python, counts=(1,)):
-        what = f"{row['objective']} and its gradient, N = {_spaced(evidence.N)}, M = {evidence.M}"
+        what = f"{row['objective']} and its gradient, N = {spaced(evidence.N)}, M = {evidence.M}"
         ours, theirs = f"{row['ours ms']:.0f} ms", f"{row['peer ms']:.0f} ms"
         lines.append([what, ours, str(row["peer"]), theirs, f"{row['peer/ours']:.1f}"])
     (one,) = steps.measure(sizes=(SIZE,))

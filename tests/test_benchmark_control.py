@@ -263,6 +263,33 @@ def test_the_ablations_table():
     assert len(lines) == 2 + len(control_ablation.PARTS)
 
 
+def test_the_table_of_rules():
+    curves = [(10_000, 250.0), (15_000, 100.0), (20_000, 210.0)], [(10_000, -5.0), (20_000, -20.0)]
+    rows = [{"contender": "no hope", "task": control_ablation.WIDE, "evaluations": curve} for curve in curves]
+    rows.append({"contender": "no hope", "task": "CartPole-v1", "evaluations": [(500, 9.0)]})
+    lines = control_ablation.wide_table(rows).splitlines()
+    assert lines[2:] == ["| no hope | 10 000, ∞ | 155, −20 | 33% |"]
+
+
+def test_every_part_of_those_for_many_columns_can_be_taken_away():
+    """In a process of its own, which it changes: what is replaced is called as it is here. All at once."""
+    code = """
+import sys; sys.path.insert(0, "tests")
+from benchmarks.control_ablation import WIDE_PARTS
+from gpsarsa import SarsaAgent
+from gpsarsa.control import rules
+from test_rules import Wide
+rules.GENERATIONS = 2
+for part in sorted(WIDE_PARTS, key="no rules".__eq__):
+    WIDE_PARTS[part]()
+    if part in ("everything", "no rules") or part == [*WIDE_PARTS][-1]:
+        agent = SarsaAgent(Wide(), seed=0, budget=30).learn(260)
+        print(agent.failures, agent.imagination.found is not None, agent.imagination.hope is not None)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=control.ROOT)
+    assert done.stdout.splitlines() == ["0 True True", "0 True False", "0 False False"], done.stderr
+
+
 def test_a_part_that_is_taken_away_is_missed():
     """In a process of its own: the agent without imagination takes other steps than the whole one."""
     runs = [Run(part, "MountainCar-v0", 1, 600) for part in ("everything", "no imagination")]
