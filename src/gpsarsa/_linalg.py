@@ -15,6 +15,7 @@ NaN and infinity keep their meaning.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -54,7 +55,7 @@ def square(capacity: int) -> Array:
 
 def aligned(shape: tuple[int, ...]) -> Array:
     """A zeroed array that starts on a cache line."""
-    size = int(np.prod(shape))
+    size = math.prod(shape)
     buffer = np.zeros(size + 7)
     start = (-buffer.ctypes.data // 8) % 8
     return buffer[start : start + size].reshape(shape)
