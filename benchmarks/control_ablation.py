@@ -59,6 +59,14 @@ def only_sight(number: int) -> Callable[[], None]:
     return take
 
 
+def together(*parts: Callable[[], None]) -> Callable[[], None]:
+    def take() -> None:
+        for part in parts:
+            part()
+
+    return take
+
+
 def no_looking_ahead() -> None:
     def look(self: Imagination, values: Any, states: Any) -> Any:
         X = self._pairs(states, values.candidates)
@@ -144,6 +152,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "no dreams of ten steps": only_sight(0),
     "only dreams of ten steps": only_sight(1),
     "no real transitions in dreams": constant(imagination, "REAL", 0),
+    "only dreams of ten steps, nothing real": together(constant(imagination, "REAL", 0), only_sight(1)),
     "not looking ahead": no_looking_ahead,
     "one step ahead, always": constant(imagination, "LEAVES", 1),
     "no curiosity": lambda: setattr(Foresight, "_explore", lambda self, seen, rng: None),
