@@ -75,7 +75,7 @@ fuzz: $(FRESH) .fuzz/.ready
 
 # What is installed: versions as in constraints.txt, nothing missing, licences.
 audit: $(READY)
-	$(BIN)/python tests/audit.py
+	$(BIN)/python tools/audit.py
 
 # Other libraries to compare with, in an environment of their own. (torch may bring CUDA, some gigabytes.)
 $(PEERS):

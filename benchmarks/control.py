@@ -34,6 +34,7 @@ SEEDS = range(7_000, 7_010)
 LATER = dict.fromkeys(("LunarLander-v3", "Reacher-v5"), range(8_000, 8_010))
 PEER_SEEDS = range(3_000, 3_005)
 OURS = ("gpsarsa", "tiles")  # run in this environment, the others in the peers'
+PEERS = ("tiles", "dqn", "ppo", "sac")
 SAC_STEPS = dict.fromkeys(("Pendulum-v1", "InvertedPendulum-v5", "Reacher-v5"), 20_000)
 SHORT = ("CartPole-v1", "MountainCar-v0", "Acrobot-v1")
 SHORT_STEPS, SHORT_SEEDS = 3_000, 2
@@ -56,9 +57,11 @@ class Run:
     seed: int
     steps: int
 
-    def command(self, python: str) -> list[str]:
-        module = "control_ours" if self.contender in OURS else "control_sb3"
-        executable = sys.executable if self.contender in OURS else python
+    def command(self, python: str, module: str | None = None) -> list[str]:
+        """That of a module of `benchmarks`, by default the one for who contends."""
+        if module is None:
+            module = "control_ours" if self.contender in OURS else "control_sb3"
+        executable = python if module == "control_sb3" else sys.executable
         given = [self.contender, self.task, str(self.seed), str(self.steps)]
         return [executable, "-m", f"benchmarks.{module}", *given]
 
@@ -96,35 +99,35 @@ def plan(contenders: Iterable[str], tasks: Iterable[str], seeds: int | None, sho
     """Ours first, then the peers; each one's first seed on all tasks before the next seed."""
     wanted = [name for name in TASKS if name in set(tasks)]
     ours = [name for name in contenders if name == "gpsarsa"]
-    peers = [name for name in contenders if name != "gpsarsa"]
+    peers = [name for name in contenders if name in PEERS]
     runs = []
     for group, count in ((ours, len(SEEDS)), (peers, len(PEER_SEEDS))):
         for place in range(count)[:seeds]:
             for contender in group:
                 for name in wanted:
                     if name in ENTRIES[contender]:
-                        steps = SHORT_STEPS if short else _steps(contender, name)
+                        steps = SHORT_STEPS if short else steps_of(contender, name)
                         runs.append(Run(contender, name, seeds_of(contender, name)[place], steps))
     return runs
 
 
-def _steps(contender: str, name: str) -> int:
+def steps_of(contender: str, name: str) -> int:
     task = TASKS[name]
     if contender == "gpsarsa":
         return task.steps
     return SAC_STEPS.get(name, task.peer_steps) if contender == "sac" else task.peer_steps
 
 
-def execute(run: Run, python: str) -> dict[str, Any]:
+def execute(run: Run, python: str, module: str | None = None) -> dict[str, Any]:
     """Run it in a process of its own; its line of the results."""
     _say(f"started: {run}")
     begun = time.monotonic()
     process = subprocess.run(
-        run.command(python), capture_output=True, text=True, check=True, cwd=ROOT,
+        run.command(python, module), capture_output=True, text=True, check=True, cwd=ROOT,
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     found = json.loads(process.stdout.splitlines()[-1])
-    revision = _revision() if run.contender == "gpsarsa" else ""
+    revision = "" if run.contender in PEERS else _revision()
     return {**asdict(run), **found, "revision": revision, "seconds": time.monotonic() - begun}
 
 
@@ -203,7 +206,8 @@ def main() -> int:
         runs = plan([options.only] if options.only else contenders, options.tasks or TASKS,
                     options.seeds, short=False)  # fmt: skip
         failures = carry_out(runs, results, os.path.abspath(options.python or ""), options.at_once)
-    print(control_report.write(results.rows, ROOT / "docs"))
+    planned = [row for row in results.rows if row["seed"] in seeds_of(row["contender"], row["task"])]
+    print(control_report.write(planned, ROOT / "docs"))
     return int(failures > 0)
 
 

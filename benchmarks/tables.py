@@ -52,7 +52,7 @@ def sample_efficiency(rows: Iterable[dict[str, Any]]) -> list[Cells]:
 def _passed(found: list[float], contender: str, name: str) -> str:
     if not found:
         return "not measured" if name in control.ENTRIES[contender] else "–"
-    middle, most = quartiles(found)[1], control._steps(contender, name)
+    middle, most = quartiles(found)[1], control.steps_of(contender, name)
     passing = sum(step < math.inf for step in found)
     steps = f"more than {spaced(most)}" if middle == math.inf else spaced(middle)
     if passing < len(found):

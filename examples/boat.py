@@ -6,6 +6,8 @@ the rest of a trip costs from any state. The dynamics are deterministic, so the 
 noise-free trip are the true value, against which the posterior is checked.
 """
 
+from pathlib import Path
+
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -130,7 +132,7 @@ def draw(path, model, seen, true, mean, std):
     figure.savefig(path, dpi=100)
 
 
-def main(path="boat.png"):
+def main(path="runs/boat/boat.png"):
     """Learn, print what was learnt, save the picture to `path`; the figures of merit as a dict."""
     model, seen = learn(np.random.default_rng(0))
     print(f"Learnt from {seen} through {len(model.pseudo_inputs)} pseudo-inputs\n")
@@ -150,6 +152,7 @@ def main(path="boat.png"):
     print(f"  root mean square error {rmse:.2f} ({100 * rmse / span:.1f} % of the span)")
     print(f"  inside the 95 % interval: {100 * coverage:.1f} % of the states")
     print(f"  posterior mean against exact GP-SARSA: at most {difference:.2f} apart")
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     draw(path, model, seen, true, mean, std)
     print(f"Picture: {path}")
     return {"rmse": rmse, "span": span, "coverage": coverage, "difference": difference}

@@ -9,7 +9,6 @@ from gpsarsa import Transitions, kernels
 GAMMA = 0.9
 KERNEL = kernels.Matern52([1.0, 1.3], 2.0, [0, 1]) * kernels.Delta(2, share=0.4)
 NOISE = 0.3
-ENDS = ("terminated", "truncated")
 
 
 def columns(lengths, seed=0, *, chains=True):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import audit
 import pytest
 
 import gpsarsa
+from tools import audit
 
 SOURCE = Path(gpsarsa.__file__).parent
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__", "input", "breakpoint"}

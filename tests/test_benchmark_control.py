@@ -293,7 +293,7 @@ for part in sorted(WIDE_PARTS, key="no rules".__eq__):
 def test_a_part_that_is_taken_away_is_missed():
     """In a process of its own: the agent without imagination takes other steps than the whole one."""
     runs = [Run(part, "MountainCar-v0", 1, 600) for part in ("everything", "no imagination")]
-    whole, less = (control_ablation.execute(run, sys.executable)["evaluations"] for run in runs)
+    whole, less = (control.execute(run, "", "control_ablation")["evaluations"] for run in runs)
     assert [step for step, _ in whole] == [step for step, _ in less] == [500]
     assert whole != less
 

@@ -32,7 +32,7 @@ def test_demo_prints_its_table_and_draws_its_picture(demo, tmp_path, monkeypatch
         assert line.startswith(f"({east:4.1f}, {north:4.1f})  {true:7.2f}")
         assert line.split()[-1] in ("yes", "no")
 
-    picture = imread("boat.png")
+    picture = imread("runs/boat/boat.png")
     assert picture.shape[0] >= 400
     assert picture.shape[1] >= 1000
     assert len(np.unique(picture.reshape(-1, picture.shape[2]), axis=0)) > 100

@@ -10,8 +10,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import third_party  # noqa: F401 - registers environments
+from survival import digest
 
-from benchmarks.survival import digest
 from gpsarsa import runs
 from gpsarsa.control import callbacks
 from gpsarsa.control.agent import SarsaAgent

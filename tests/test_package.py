@@ -110,11 +110,10 @@ def test_modules_import_only_from_below():
         ".".join(path.relative_to(SOURCE).with_suffix("").parts): path for path in SOURCE.rglob("*.py")
     }
     assert set(modules) == set(level)
-    lazy = ("cli", "training", "__init__")  # import inside functions, to start fast
     for name, path in modules.items():
         for node in outside_type_checking(ast.parse(path.read_text())):
             for part in imported(node, modules):
-                assert level[part] > level[name] or name in lazy, f"{name} imports {part}"
+                assert level[part] > level[name], f"{name} imports {part}"
 
 
 def test_importing_is_light():

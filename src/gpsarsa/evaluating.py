@@ -373,7 +373,7 @@ def _write_report(result: Result, dataset: Dataset, policy: Any, path: Path) -> 
     settings = result.config["settings"]
     rng = np.random.default_rng(settings["seed"])
     block = dataset.sample(VISITED, rng, gamma=settings["gamma"], target_policy=policy)
-    target = None if policy is None else dataset._target(policy)
+    target = dataset.target(policy)
     shown = _Policy(result.model, dataset, block.transitions.inputs, target)
     X = block.transitions.inputs[block.first] if dataset.has_episodes else block.transitions.inputs
     X = X if block.target_first is None else block.target_first

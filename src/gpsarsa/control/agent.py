@@ -57,7 +57,7 @@ EVERY, AT_LEAST = 0.08, 20  # the policy is improved when the data has grown by 
 ROUNDS = 3  # of policy iteration, each time
 IDLE = 4.0  # and so much longer while nothing can be gained
 LATE = 4.0  # slow steps wait for an episode's end, unless they are late by this factor
-NOVEL = 0.01  # an input that leaves more of its variance unexplained becomes a pseudo-input at once
+SURPRISING = 0.01  # an input that leaves more of its variance unexplained becomes a pseudo-input at once
 ROOM = 1.25  # for those, beyond the budget, until pseudo-inputs are placed anew
 
 
@@ -548,7 +548,7 @@ class SarsaAgent:
 
     def _driven(self, model: SparseGPSarsa) -> Timescales:
         room = int(ROOM * self.settings["budget"])
-        return Timescales(model, placement=Novelty(NOVEL), budget=room, drop=None, seed=self._new_seed())
+        return Timescales(model, placement=Novelty(SURPRISING), budget=room, drop=None, seed=self._new_seed())
 
     def _new_seed(self) -> int:
         return int(self.rng.integers(2**63))

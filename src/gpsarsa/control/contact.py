@@ -25,7 +25,7 @@ from gpsarsa import _validation as check
 from gpsarsa._validation import Array
 from gpsarsa.control import shapes
 from gpsarsa.control.lessons import NEAR, Lesson, around, spread, thinned
-from gpsarsa.control.regression import FIT_FROM, NOISE, Regression, some
+from gpsarsa.control.regression import FIT_FROM, NOISE, Regression, sampled
 from gpsarsa.control.world import strange
 
 __all__ = ["Contact"]
@@ -67,8 +67,8 @@ class Contact:
         """Whether steps touch, from the rows that are first touches and those that went on."""
         assert lesson.episode is not None
         split, rng = self.split, lesson.rng
-        on = some(np.flatnonzero(strange(lesson.states, usual)), NEAR // 2, rng)
-        through, inside = lesson.inputs[some(np.flatnonzero(touching), NEAR, rng)], list[Array]()
+        on = sampled(np.flatnonzero(strange(lesson.states, usual)), NEAR // 2, rng)
+        through, inside = lesson.inputs[sampled(np.flatnonzero(touching), NEAR, rng)], list[Array]()
         for _ in range(THROUGH):
             through[:, :split] = flight(through)[:, :split]
             inside.append(through[:, :split].copy())

@@ -40,7 +40,7 @@ from gpsarsa.control import potential, shapes
 from gpsarsa.control.contact import Contact, Flight
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.lessons import NEAR, Lesson, around, spread, touched, unusual
-from gpsarsa.control.regression import FIT_FROM, Regression, some
+from gpsarsa.control.regression import FIT_FROM, Regression, sampled
 from gpsarsa.control.spaces import Actions, Observations, Scaling
 from gpsarsa.control.world import SURE, TURN, World, check_partners, strange
 
@@ -249,7 +249,7 @@ class Dynamics:
         X, rng = lesson.inputs, lesson.rng
         changed = np.zeros(len(X), dtype=np.bool_)
         rows = np.flatnonzero(value)
-        changed[some(rows if len(rows) else np.arange(len(X)), NEAR, rng)] = True
+        changed[sampled(rows if len(rows) else np.arange(len(X)), NEAR, rng)] = True
         width = spread(lesson, X[changed])
         rows = around(X[:, : self.split] / width, changed, rng)
         inputs, target = np.ascontiguousarray(X[rows]), value[rows]
@@ -279,7 +279,7 @@ class Dynamics:
             wrong = (event(inputs) > 0.5) != happened
             if not wrong.any():
                 break
-            rows = np.union1d(rows, some(np.flatnonzero(wrong), NEAR, rng))
+            rows = np.union1d(rows, sampled(np.flatnonzero(wrong), NEAR, rng))
 
     @property
     def world(self) -> World:

@@ -26,10 +26,11 @@ from numpy.typing import NDArray
 
 from gpsarsa._validation import Array
 from gpsarsa.basis import pivots
+from gpsarsa.control.critic import NOVEL
 from gpsarsa.control.dynamics import Dynamics
 from gpsarsa.control.episodes import Episodes, Judged
 from gpsarsa.control.experience import Experience
-from gpsarsa.control.regression import some
+from gpsarsa.control.regression import sampled
 from gpsarsa.control.rules import LEARNT, Rule, search
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.control.values import Values, values_of
@@ -51,7 +52,6 @@ GRID, SPREAD, FEW = 11, 32, 7  # continuous actions: on a line, in more dimensio
 PATIENCE, SOON = 3.0, 300  # curiosity's discount reaches so much farther; the steps it has
 DREAMT, CURIOUS = 250, 120  # pseudo-inputs of what is dreamt, and of curiosity
 SOON_ENOUGH = 0.5  # of its discounted success: no better one is looked for
-NOVEL = 1e-7  # pseudo-inputs leave none of which less than this share of the variance is new
 MANY, SEARCHED = 6, 400  # columns beyond which rules are searched for; the steps these are judged by
 
 
@@ -297,7 +297,7 @@ class Imagination(Episodes):
         self, model: SparseGPSarsa, rows: Transitions, most: int, rng: np.random.Generator
     ) -> SparseGPSarsa:
         """A model without pseudo-inputs, given some and fitted."""
-        places = rows.inputs[some(np.arange(len(rows)), PLACE_FROM, rng)]
+        places = rows.inputs[sampled(np.arange(len(rows)), PLACE_FROM, rng)]
         model.add_pseudo_inputs(places[pivots(model.kernel, places, min(self.budget, most), NOVEL)])
         return model.fit(rows)
 
@@ -343,17 +343,17 @@ class Imagination(Episodes):
         begun, level = np.array(self.starts), self.world.level()
 
         def returns(weights: Array) -> Array:
-            some = begun[rng.permutation(len(begun))[:SEARCH_STARTS]]
+            chosen = begun[rng.permutation(len(begun))[:SEARCH_STARTS]]
 
             def follow(states: Array, alive: NDArray[np.intp]) -> Outcomes:
-                rows = start.chosen(weights[alive // len(some)], states)
+                rows = start.chosen(weights[alive // len(chosen)], states)
                 X = np.hstack([states, rows])
-                ahead, rewards, fate = level.outcomes(X, chances(alive % len(some)))
+                ahead, rewards, fate = level.outcomes(X, chances(alive % len(chosen)))
                 if hope is None:
                     return ahead, rewards, fate
                 return ahead, np.where(fate == 0, rewards, np.maximum(rewards, hope)), np.minimum(fate, ENDED)
 
-            states, steps = np.tile(some, (len(weights), 1)), min(self.steps, SEARCHED)
+            states, steps = np.tile(chosen, (len(weights), 1)), min(self.steps, SEARCHED)
             totals = self._play(follow, states, steps, 1.0, self.steps - steps, self.world.potential)[0]
             return totals.reshape(len(weights), -1).mean(axis=1)
 

@@ -38,7 +38,7 @@ __all__ = ["Contender", "Incumbent"]
 RERUN = 4  # the incumbent acts in every fourth episode
 RERUN_IMAGINED = 2  # in every second one where contenders are imagined: it shows what imagination is worth
 TRIALS = 3  # episodes before a challenger can take over by little
-MOST_TRIALS, MOST_STEPS = 6, 0.1  # undecided after as many episodes and this share of all steps: dropped
+MOST_TRIALS, MOST_STEPS = 6, 0.1  # after as many episodes and this share of all steps the larger mean decides
 WINDOW = 40  # newest episodes by which a contender is judged
 DOUBT = 2.0  # standard errors of the holder's returns from what was imagined of them: imagination is doubted
 RECORDS = 8  # newest contenders that took over by imagination, by which its promises are judged
@@ -79,7 +79,6 @@ class Incumbent:
         self.holder: Contender | None = None
         self.challenger: Contender | None = None
         self.recent: deque[float] = deque(maxlen=RECENT)
-        self.replaced = 0  # how often another took over
         self.kept: deque[Record] = deque(maxlen=RECORDS)
         self.imagining = False  # whether contenders come from imagination, not from exploring episodes
 
@@ -139,8 +138,8 @@ class Incumbent:
 
         Where it is better by more than chance, it takes over if imagination errs about the holder by less
         than it promises to gain, or than chance lets tell; else, if trials could tell that gain, it is tried.
-        A rule, the best of hundreds in imagination, takes over if it is better still than what the holder is
-        worth by its real returns, and is tried if not.
+        A rule, the best of a thousand in imagination, takes over if it is better still than what the holder
+        is worth by its real returns, and is tried if not.
         """
         self.imagining = True
         values = judged.values
@@ -197,7 +196,6 @@ class Incumbent:
         self.holder, self.challenger = contender, None
         if keep and challenger is not None and challenger.returns:
             self.challenger = challenger
-        self.replaced += 1
 
     def unbeatable(self, most: float) -> bool:
         """Whether the holder returned `most`, beyond which there is nothing, every time."""
@@ -246,7 +244,7 @@ class Incumbent:
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays: dict[str, Any] = {}
-        content: dict[str, Any] = {"recent": list(self.recent), "replaced": self.replaced}
+        content: dict[str, Any] = {"recent": list(self.recent)}
         content["kept"] = [list(record) for record in self.kept]
         for name in ("holder", "challenger"):
             contender = getattr(self, name)
@@ -283,7 +281,7 @@ class Incumbent:
         """`kernel_of` turns a saved description of a kernel into the kernel, `world_of` the arrays of a world
         into the world, `rule_of` those of a rule into the rule."""
         self.recent = deque(content["recent"], maxlen=RECENT)
-        self.replaced, self.imagining = int(content["replaced"]), bool(content["imagining"])
+        self.imagining = bool(content["imagining"])
         self.kept = deque(((float(error), int(count)) for error, count in content["kept"]), maxlen=RECORDS)
         if not all(math.isfinite(error) and count > 0 for error, count in self.kept):
             raise ValueError(f"kept is {list(self.kept)}; expected numbers, of at least one episode each")

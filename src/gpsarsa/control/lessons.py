@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpsarsa._validation import Array
-from gpsarsa.control.regression import FINE, some
+from gpsarsa.control.regression import FINE, sampled
 from gpsarsa.control.shapes import LEAST_LENGTHSCALE
 from gpsarsa.control.world import strange
 
@@ -53,7 +53,7 @@ def around(
     first, others = np.flatnonzero(decisive), np.flatnonzero(~decisive)
     nearness = np.array([np.square(scaled[first] - row).sum(axis=1).min() for row in scaled[others]])
     near = np.argsort(nearness, kind="stable")[: max(least, 3 * len(first))]
-    rows = np.union1d(near, some(np.arange(len(others)), NEAR, rng))
+    rows = np.union1d(near, sampled(np.arange(len(others)), NEAR, rng))
     return np.concatenate([first, others[rows]])
 
 

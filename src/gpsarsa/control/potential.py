@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from gpsarsa._linalg import least_squares
 from gpsarsa._validation import Array
+from gpsarsa.control.critic import NOVEL
 from gpsarsa.control.regression import Regression, far
 from gpsarsa.control.spaces import Actions
 
 __all__ = ["Steps", "features", "learn"]
 
-PSEUDO_INPUTS, NOVEL = 300, 1e-7  # of V; they leave none of which less than this is new
+PSEUDO_INPUTS = 300  # of V
 MOST_FEATURES = 20  # of actions, by which their costs are learnt
 FIT_FROM = 8_000  # rows of V
 HELD = 4  # every fourth row is held out

@@ -19,9 +19,8 @@ from gpsarsa.optimization import Search
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.transitions import Transitions
 
-__all__ = ["FINE", "FIT_FROM", "LEAST_NOISE", "NOISE", "Regression", "far", "some"]
+__all__ = ["FINE", "FIT_FROM", "LEAST_NOISE", "NOISE", "Regression", "far", "sampled"]
 
-ENOUGH = 1.0  # of the noise variance: pseudo-inputs leave no more unexplained
 PSEUDO_INPUTS, LEARN_WITH = 200, 80  # at most; of an evidence
 FIT_FROM, PLACE_FROM, LEARN_FROM = 3_000, 1_000, 400  # rows: of the posterior, of placement, of the evidence
 STEPS, PASSES = 15, 3  # iterations of the evidence; fits, each without the last one's outliers
@@ -99,7 +98,7 @@ class Regression:
         differences f(x) − f(ahead). More `effort` is as many times the rows and pseudo-inputs."""
         if len(X) <= sum(np.size(pair[0]) for pair in bounds.values()):
             return
-        rows = some(np.arange(len(X)), effort * LEARN_FROM, rng)
+        rows = sampled(np.arange(len(X)), effort * LEARN_FROM, rng)
         X, y, ahead = X[rows], y[rows], None if ahead is None else ahead[rows]
         kernel = clipped(self.kernel, bounds)
         noise = float(np.clip(self.noise, *bounds["noise_variance"]))
@@ -126,9 +125,9 @@ class Regression:
     ) -> None:
         """At most so many pseudo-inputs, which leave `enough` of the variance unexplained or as much as the
         noise, and the posterior mean; from no more than `among` rows."""
-        rows = some(np.arange(len(X)), among, rng)
-        places = X[some(rows, PLACE_FROM, rng)]
-        noise = max(ENOUGH * self.noise, LEAST_NOISE) / float(self.kernel.diag(places[:1])[0])
+        rows = sampled(np.arange(len(X)), among, rng)
+        places = X[sampled(rows, PLACE_FROM, rng)]
+        noise = max(self.noise, LEAST_NOISE) / float(self.kernel.diag(places[:1])[0])
         enough = min(noise, enough)
         Z = places[pivots(self.kernel, places, most, enough)]
         model = SparseGPSarsa(self.kernel, self.noise, Z[:0], growth="streaming")
@@ -165,7 +164,8 @@ def far(distance: Array) -> NDArray[np.bool_]:
     return outside if np.mean(outside) <= MOST_OUTLIERS else np.zeros(len(outside), dtype=np.bool_)
 
 
-def some(rows: NDArray[np.intp], count: int, rng: np.random.Generator) -> NDArray[np.intp]:
+def sampled(rows: NDArray[np.intp], count: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """At most so many of the rows, in their order."""
     return rows if len(rows) <= count else np.sort(rng.choice(rows, count, replace=False))
 
 

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from gpsarsa._validation import Array
 from gpsarsa.basis import pivots
+from gpsarsa.control.critic import NOVEL
 from gpsarsa.control.episodes import REACH, Episodes, Judged
 from gpsarsa.control.experience import Experience
-from gpsarsa.control.imagination import NOVEL, PATIENCE, Tuning
+from gpsarsa.control.imagination import PATIENCE, Tuning
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.control.values import Values, values_of
 from gpsarsa.sparse import SparseGPSarsa

@@ -144,6 +144,9 @@ def _outcomes(
     codes, end_codes, last_codes, potential_codes, values, Zt, sizes, weights, offset, scale, walls, known,
     brinks, flags, partners, rest, worth, touching, X, chance, ahead, rewards, fate,
 ):  # fmt: skip
+    """For each input: the flags (pair[0] becomes the input as regressions read it, with the flags as they are
+    after the step), the other columns (pair[1]), circles, whether the episode is over, and its reward, to
+    which V adds what a step from pair[2] to pair[1] earns. `rest` is not read: who acts knows it."""
     columns = walls.shape[1]  # of the observation
     work, pair = np.zeros((3, Zt.shape[2] + 1)), np.zeros((3, X.shape[1]))
     flagged = ~np.isnan(flags[0])

@@ -42,7 +42,7 @@ class Dataset(ABC):
         """
         gamma = check.discount(gamma, "gamma")
         rows = check.at_least_one(rows, "rows")
-        return self._blocks(partition, gamma, self._target(target_policy), rows)
+        return self._blocks(partition, gamma, self.target(target_policy), rows)
 
     def sample(
         self, count: int, rng: np.random.Generator, *, gamma: float, target_policy: Any = None
@@ -55,9 +55,10 @@ class Dataset(ABC):
         """
         gamma = check.discount(gamma, "gamma")
         count = check.at_least_one(count, "count")
-        return self._sample(count, rng, gamma, self._target(target_policy))
+        return self._sample(count, rng, gamma, self.target(target_policy))
 
-    def _target(self, policy: Any) -> Target | None:
+    def target(self, policy: Any) -> Target | None:
+        """A policy as blocks are read for it; None where there is none."""
         if policy is None:
             return None
         return Target(policy, self.observation_columns, self.action_columns, discrete=self.discrete_action)

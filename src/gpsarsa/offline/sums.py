@@ -39,7 +39,7 @@ from gpsarsa.kernels import Kernel, KernelLike
 from gpsarsa.statistics import FixedPoint, Likelihood, Refused, Statistics, solved
 from gpsarsa.transitions import Transitions
 
-__all__ = ["Block", "First", "Replicates", "Resampling", "Second", "Spread", "Sums", "Totals"]
+__all__ = ["Block", "First", "Replicates", "Resampling", "Second", "Spread", "Totals"]
 
 AT_ONCE = 16  # episodes whose matrices are weighted together
 
@@ -63,14 +63,6 @@ class Block(Protocol):
     def file(self) -> int: ...
     @property
     def left_out(self) -> int: ...
-
-
-class Sums(Protocol):
-    """What can be added up."""
-
-    def __add__(self, other: Any) -> Any: ...
-
-    def state(self) -> dict[str, NDArray[Any]]: ...
 
 
 def initial_inputs(block: Block) -> tuple[Array, NDArray[np.intp]]:

@@ -1,6 +1,6 @@
 """Kill a training run at random moments, resume it, and compare its agent with an uninterrupted one's.
 
-    python -m benchmarks.survival --kills 20
+    python tests/survival.py --kills 20
 
 Every process is `gpsarsa train … --resume` in an interpreter of its own, killed by SIGKILL. A run that has
 got to its end is compared and the next one begun, until there were enough kills.

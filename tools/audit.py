@@ -1,6 +1,6 @@
 """What is installed: versions against constraints.txt, `pip check`, and licences.
 
-    python tests/audit.py
+    python tools/audit.py
 
 Known vulnerabilities are not looked up: that needs a network, which neither tests nor package use.
 """
