@@ -405,6 +405,17 @@ class SparseGPSarsa(Estimator):
         merged = int((~admitted).sum())
         return replace(found, pseudo_inputs=found.pseudo_inputs[admitted]), replace(report, merged=merged)
 
+    def _tuned(
+        self, t: Transitions, names: list[str], bounds: Bounds, steps: int
+    ) -> tuple[Parameters, Optimization]:
+        """Hyperparameters by the evidence, the pseudo-inputs where they are; an interruption goes on."""
+        found, report = self._search(
+            t, Search(False, hyperparameters=names, bounds=bounds, max_iterations=steps, quiet=True)
+        )
+        if report.interrupted:
+            raise KeyboardInterrupt
+        return found, report
+
     def _become(self, found: Parameters, rows: Transitions) -> None:
         options = {name: getattr(self, name) for name in self._parameters[3:]}
         options["prior_mean"] = found.prior_mean

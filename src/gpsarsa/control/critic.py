@@ -22,7 +22,6 @@ from gpsarsa.basis import pivots
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.spaces import Actions, Observations, Scaling
 from gpsarsa.kernels import RBF, Delta, Kernel, Matern52, Product
-from gpsarsa.optimization import Search
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.stochasticity import ends_at_random, is_noise, looks_stochastic, noise_variance
 from gpsarsa.transitions import Transitions
@@ -177,13 +176,7 @@ class Critic:
             kernel, noise,
             t.inputs[pivots(kernel, t.inputs, LEARN_WITH)], growth="streaming", prior_mean=prior_mean,
         )  # fmt: skip
-        search = Search(
-            pseudo_inputs=False, hyperparameters=list(bounds), bounds=bounds, max_iterations=LEARN_STEPS,
-            quiet=True,
-        )  # fmt: skip
-        parameters, report = learner._search(t, search)
-        if report.interrupted:
-            raise KeyboardInterrupt
+        parameters, report = learner._tuned(t, list(bounds), bounds, LEARN_STEPS)
         return self.empty(parameters.kernel, parameters.noise_variance, prior_mean), report.end / len(t)
 
     def placed(

@@ -15,7 +15,6 @@ from gpsarsa._validation import Array
 from gpsarsa.basis import pivots
 from gpsarsa.control.critic import clipped
 from gpsarsa.kernels import Kernel
-from gpsarsa.optimization import Search
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.transitions import Transitions
 
@@ -105,12 +104,7 @@ class Regression:
         model = SparseGPSarsa(
             kernel, noise, X[pivots(kernel, X, effort * LEARN_WITH, 1e-6)], growth="streaming"
         )
-        search = Search(
-            pseudo_inputs=False, hyperparameters=list(bounds), bounds=bounds, max_iterations=STEPS, quiet=True
-        )
-        found, report = model._search(_regression(X, y, ahead), search)
-        if report.interrupted:
-            raise KeyboardInterrupt
+        found, _ = model._tuned(_regression(X, y, ahead), list(bounds), bounds, STEPS)
         self.kernel, self.noise = found.kernel, found.noise_variance
 
     def fit(

@@ -39,7 +39,6 @@ from gpsarsa.kernels import Delta, Kernel, KernelLike, Matern52, Product, checke
 from gpsarsa.offline.datasets import Dataset, DatasetError, open_dataset
 from gpsarsa.offline.engines import Engine, Work, engine
 from gpsarsa.offline.sums import First, Replicates, Resampling, Second, Spread, Totals
-from gpsarsa.optimization import Search
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.statistics import FixedPoint, Likelihood
 from gpsarsa.stochasticity import looks_stochastic
@@ -518,14 +517,9 @@ class _Learner:
         if not names:
             return model
         bounds = {} if given is not None else self._bounds(kernel)
-        search = Search(
-            pseudo_inputs=False, hyperparameters=names, bounds=bounds, max_iterations=LEARN_STEPS, quiet=True
-        )
         for _ in range(ROUNDS if self.fixed_point else 1):
             rows = self._targets(model) if self.fixed_point else t
-            found, report = model._search(rows, search)
-            if report.interrupted:
-                raise KeyboardInterrupt
+            found, _ = model._tuned(rows, names, bounds, LEARN_STEPS)
             model = self._at(found.kernel, found.noise_variance, t)
         return model
 
