@@ -23,7 +23,7 @@ from benchmarks.control import Results, Run, carry_out, execute
 from benchmarks.control_ours import gpsarsa
 from benchmarks.control_report import first_pass, spaced
 from benchmarks.control_tasks import TASKS
-from benchmarks.pages import put
+from benchmarks.pages import put, table
 from gpsarsa.control import agent, contact, dynamics, imagination, potential
 from gpsarsa.control.foresight import Foresight
 from gpsarsa.control.imagination import Imagination
@@ -177,14 +177,13 @@ WIDE_PARTS: dict[str, Callable[[], None]] = {
 }
 
 
-def table(rows: Iterable[dict[str, Any]]) -> str:
+def narrow_table(rows: Iterable[dict[str, Any]]) -> str:
     """Markdown: for each part the share of evaluations that pass, and by how many seeds the last is."""
     found: dict[tuple[str, str], list[Any]] = {}
     for row in rows:
         found.setdefault((row["contender"], row["task"]), []).append(row["evaluations"])
     heads = (f"{name} ({TASKS[name].threshold:g})".replace("(-", "(−") for name in NAMES)
-    lines = ["| | " + " | ".join(heads) + " |"]
-    lines.append("|---" * (len(NAMES) + 1) + "|")
+    lines = [["", *heads]]
     removed = dict.fromkeys(part for part, _ in found if part not in PARTS)
     for part in (*PARTS, *removed):
         cells = [f"{part} (part since removed)" if part in removed else part]
@@ -193,17 +192,16 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
             passes = [[value >= TASKS[name].threshold for _, value in curve] for curve in curves]
             share = f"{np.mean(np.concatenate(passes)):.0%}, " if passes else ""
             cells.append(share + (f"{sum(p[-1] for p in passes)} of {len(passes)}" if passes else ""))
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return table(lines)
 
 
 def wide_table(rows: Iterable[dict[str, Any]]) -> str:
     """Markdown: for each part, over the second half of all evaluations, the mean return of each seed."""
     threshold = TASKS[WIDE].threshold
     half = WIDE_STEPS // 2
-    passed = f"first passed {threshold:g} | mean return since {spaced(half)}, each seed"
-    lines = [f"| | {passed} | of these evaluations pass |"]
-    lines.append("|---" * 4 + "|")
+    of_late = f"mean return since {spaced(half)}, each seed", "of these evaluations pass"
+    lines = [["", f"first passed {threshold:g}", *of_late]]
     found: dict[str, list[Any]] = {}
     for row in rows:
         if row["task"] == WIDE:
@@ -214,8 +212,8 @@ def wide_table(rows: Iterable[dict[str, Any]]) -> str:
         cells = [part, ", ".join(map(spaced, first))]
         cells.append(", ".join(f"{np.mean(own):.0f}".replace("-", "−") for own in late))
         cells.append(f"{np.mean(np.concatenate(late) >= threshold):.0%}")
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return table(lines)
 
 
 def main() -> None:
@@ -239,7 +237,7 @@ def main() -> None:
         runs = [Run(part, name, seed, STEPS) for seed in SEEDS for part in PARTS for name in NAMES]
         runs += [Run(part, WIDE, seed, WIDE_STEPS) for seed in WIDE_SEEDS for part in WIDE_PARTS]
         carry_out(runs, results, "", execute=partial(execute, module="control_ablation"))
-    put(table(row for row in results.rows if row["task"] != WIDE), PAGE, BEGIN, END)
+    put(narrow_table(row for row in results.rows if row["task"] != WIDE), PAGE, BEGIN, END)
     put(wide_table(results.rows), PAGE, WIDE_BEGIN, WIDE_END)
 
 

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.control_tasks import PLAIN, RESCALED, UNTUNED, Task
-from benchmarks.pages import put
+from benchmarks.pages import put, table
 
 Row = dict[str, Any]
 Curve = Sequence[tuple[int, float]]
@@ -73,8 +73,7 @@ def tables(rows: Iterable[Row]) -> str:
             _line(task, name, found) for task in tasks for name in NAMES if (found := _of(rows, task, name))
         ]
         if lines:
-            head = ["| " + " | ".join(HEADER) + " |", "|---" * len(HEADER) + "|"]
-            parts.append("\n".join([f"### {title}\n", *head, *lines]))
+            parts.append(f"### {title}\n\n{table([HEADER, *lines])}")
     return "\n\n".join(parts) if parts else "No runs yet."
 
 
@@ -83,7 +82,7 @@ def _of(rows: Iterable[Row], task: Task, contender: str) -> list[Row]:
     return [row for row in newest.values() if row["evaluations"]]
 
 
-def _line(task: Task, contender: str, rows: list[Row]) -> str:
+def _line(task: Task, contender: str, rows: list[Row]) -> Sequence[str]:
     curves = [row["evaluations"] for row in rows]
     passes = [first_pass(curve, task.threshold) for curve in curves]
     passing = [
@@ -95,7 +94,7 @@ def _line(task: Task, contender: str, rows: list[Row]) -> str:
     aim = "" if task.aim is None or contender != "gpsarsa" else (
         f"{sum(step <= task.aim for step in passes)} of {len(rows)} by {spaced(task.aim)}"
     )  # fmt: skip
-    cells = (
+    return (
         task.name, _number(task.threshold), NAMES[contender], f"{len(rows)}",
         spaced(max(row["steps"] for row in rows)),
         "—" if middle == math.inf else f"{spaced(middle)} ({spaced(low)} – {spaced(high)})",
@@ -105,7 +104,6 @@ def _line(task: Task, contender: str, rows: list[Row]) -> str:
         _number(float(np.median([curve[-1][1] for curve in curves]))),
         spaced(round(float(np.median([row["microseconds"] for row in rows])))),
     )  # fmt: skip
-    return "| " + " | ".join(cells) + " |"
 
 
 def spaced(value: float) -> str:

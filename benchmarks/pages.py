@@ -1,12 +1,19 @@
-"""Measured text in its place on a page, between two comments."""
+"""Tables, and measured text in its place on a page, between two comments."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from gpsarsa.runs import write_text
 
-__all__ = ["put"]
+__all__ = ["put", "table"]
+
+
+def table(lines: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown, whose first line is its head."""
+    head, *body = ("| " + " | ".join(cells) + " |" for cells in lines)
+    return "\n".join([head, "|---" * len(lines[0]) + "|", *body])
 
 
 def put(text: str, page: Path, begin: str, end: str) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks import agent, control, evidence, steps
 from benchmarks.control_report import NAMES, first_pass, quartiles, spaced
 from benchmarks.control_tasks import TASKS
-from benchmarks.pages import put
+from benchmarks.pages import put, table
 
 ROOT = Path(__file__).parent.parent
 README, RESULTS = ROOT / "README.md", ROOT / "runs" / "tables.jsonl"
@@ -81,11 +81,6 @@ def speed(python: str) -> list[Cells]:
     return lines
 
 
-def markdown(lines: list[Cells]) -> str:
-    rows = ["| " + " | ".join(cells) + " |" for cells in lines]
-    return "\n".join([rows[0], "|---" * len(lines[0]) + "|", *rows[1:]])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("python", help="a Python with GPyTorch, GPy and Stable-Baselines3")
@@ -97,7 +92,7 @@ def main() -> None:
         runs = control.plan(control.ENTRIES, TASK_NAMES, SEEDS, short=False)
         control.carry_out(runs, results, options.python)
     tables = [sample_efficiency(results.rows), speed(options.python)]
-    text = "\n\n".join(markdown(lines) for lines in tables)
+    text = "\n\n".join(table(lines) for lines in tables)
     put(text, README, BEGIN, END)
     print(text)
 

@@ -13,7 +13,7 @@ import pytest
 from benchmarks import control, control_ablation, control_report, tables
 from benchmarks.control import Results, Run
 from benchmarks.control_tasks import TASKS, Judge, Rescaled, Task, marks
-from benchmarks.pages import put
+from benchmarks.pages import put, table
 from benchmarks.tiles import TILES, TILINGS, OneHot, TileCoder, TileSarsa
 
 # -- tile coding ----------------------------------------------------------------------------------
@@ -257,8 +257,8 @@ def test_the_ablations_table():
         {"contender": "everything", "task": "CartPole-v1", "evaluations": [(500, 400.0), (1_000, last)]}
         for last in (500.0, 475.0, 474.0)
     ]
-    lines = control_ablation.table(rows).splitlines()
-    assert lines[0].startswith("| | CartPole-v1 (475) | MountainCar-v0 (−110) |")
+    lines = control_ablation.narrow_table(rows).splitlines()
+    assert lines[0].startswith("|  | CartPole-v1 (475) | MountainCar-v0 (−110) |")
     assert lines[2].startswith("| everything | 33%, 2 of 3 |  |")
     assert len(lines) == 2 + len(control_ablation.PARTS)
 
@@ -322,9 +322,9 @@ def test_tables_are_written_between_their_marks(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"before\n{tables.BEGIN}\nold\n{tables.END}\nafter\n")
     for text in ("one", "two"):
-        put(tables.markdown([["a", "b"], [text, "4"]]), page, tables.BEGIN, tables.END)
-    table = "| a | b |\n|---|---|\n| two | 4 |"
-    assert page.read_text() == f"before\n{tables.BEGIN}\n\n{table}\n\n{tables.END}\nafter\n"
+        put(table([["a", "b"], [text, "4"]]), page, tables.BEGIN, tables.END)
+    written = "| a | b |\n|---|---|\n| two | 4 |"
+    assert page.read_text() == f"before\n{tables.BEGIN}\n\n{written}\n\n{tables.END}\nafter\n"
     page.write_text("nothing here")
     with pytest.raises(ValueError, match=r"page\.md has no place for what was measured"):
         put("text", page, tables.BEGIN, tables.END)
