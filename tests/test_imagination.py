@@ -1173,19 +1173,47 @@ def test_a_rule_is_not_compared_with_what_nobody_has_shown():
 
 def test_promises_are_taken_as_they_were_kept():
     """Who held before returned 30 less than promised, in three episodes. A holder that returned 10 less than
-    is imagined is better than a new one that promises as much: half of −30 · ¾ / (1 + ¾) is believed."""
+    is imagined is better than a new one that promises as much: half of −30 · ¾ / (1 + ¾) is believed; by more
+    than what is not believed of the 30, a new one must be better still."""
     incumbent = held(70.0, 70.0, 70.0)
     incumbent.holder.promised = 100.0
     incumbent._replace(Contender("next", promised=50.0))
     assert list(incumbent.kept) == [(-30.0, 3)]
     incumbent.holder.showed(40.0, np.zeros(2))
-    least = 0.5 * (-10.0 + 30.0 * 0.75 / 1.75)
-    assert incumbent._surplus(np.array([50.0])) == pytest.approx(least)
+    bias = -30.0 * 0.75 / 1.75
+    surplus, deviation = 0.5 * (-10.0 - bias), np.sqrt(0.5 * (-30.0 - bias) ** 2 * 0.75 / 1.75)
+    assert incumbent._surplus(np.array([50.0])) == pytest.approx((surplus, deviation))
+    least = surplus + deviation
     for gain, who in ((least + 0.1, "new"), (least - 0.1, "next")):
         again = held()
         again.holder, again.kept = incumbent.holder, incumbent.kept.copy()
         again.imagined(ruled(np.full(3, 50.0 + gain)), judged("", np.full(3, 50.0)), np.array([50.0]))
         assert again.holder.model == who
+
+
+@pytest.mark.parametrize(("gain", "who"), [(12.0, "old"), (80.0, "new")])
+def test_who_has_shown_much_gives_way_to_no_small_promise(gain, who):
+    """The holder returned 64 more than is imagined, and so did others than they promised, or less."""
+    incumbent = held(*[258.0] * 22)
+    incumbent.kept.extend([(120.0, 5), (60.0, 9), (-10.0, 3), (80.0, 6)])
+    incumbent.imagined(ruled(np.full(9, 194.0 + gain)), judged("old", np.full(9, 194.0)), np.full(22, 194.0))
+    assert incumbent.holder.model == who
+    assert (incumbent.challenger is None) == (who == "new")
+
+
+def test_three_successes_may_be_luck():
+    """A holder that always returns about 250, a challenger that returns 280: three episodes do not tell where
+    others failed of late; where nobody did, they do."""
+    needed = []
+    for failed in (-100.0, 260.0):
+        incumbent = held(*(250.0 + i % 3 for i in range(20)))
+        incumbent.recent.extend([failed, 250.0] * 10)
+        incumbent.challenger = Contender("new", values=ruled([0.0]).values)
+        while incumbent.challenger is not None:
+            incumbent.finished("trial", "new", 280.0, 10, 10**6, np.zeros(2))
+        assert incumbent.holder.model == "new"
+        needed.append(len(incumbent.holder.returns))
+    assert needed[0] > 5 > needed[1]
 
 
 def test_who_has_shown_something_stays_the_challenger():

@@ -16,7 +16,8 @@ is found out. Trials and reruns are training episodes like any other: what they 
 
 An episode's return is a matter of where it began as much as of who acted. Where it can be imagined what the
 incumbent would have returned from there, returns are compared less that, if it makes them less scattered; not
-those of rules, which act where single episodes cannot be foreseen.
+those of rules, which act where single episodes cannot be foreseen. Rules succeed or fail, and three successes
+may be luck: each is taken to have had two more episodes, like recent ones on average.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ TRIALS = 3  # episodes before a challenger can take over by little
 MOST_TRIALS, MOST_STEPS = 6, 0.1  # after as many episodes and this share of all steps the larger mean decides
 WINDOW = 40  # newest episodes by which a contender is judged
 DOUBT = 2.0  # standard errors of the holder's returns from what was imagined of them: imagination is doubted
+LUCK = 2  # more returns, as recent ones were on average, are added to those of rules before they are compared
 RECORDS = 8  # newest contenders that took over by imagination, by which its promises are judged
 RECENT = 20  # newest episodes of all, whose spread stands in where a contender has few
 
@@ -139,7 +141,7 @@ class Incumbent:
         Where it is better by more than chance, it takes over if imagination errs about the holder by less
         than it promises to gain, or than chance lets tell; else, if trials could tell that gain, it is tried.
         A rule, the best of a thousand in imagination, takes over if it is better still than what the holder
-        is worth by its real returns, and is tried if not.
+        is worth by its real returns, by more than promises were off before, and is tried if not.
         """
         self.imagining = True
         values = judged.values
@@ -154,7 +156,8 @@ class Incumbent:
         if gain <= least:
             return
         if isinstance(values, Rule):
-            if gain - self._surplus(shown) > least:
+            surplus, doubt = self._surplus(shown)
+            if gain - surplus > math.hypot(least, doubt):
                 self._replace(contender, keep=True)
             elif self.challenger is None:
                 self.challenger = contender
@@ -174,19 +177,23 @@ class Incumbent:
         errors = returns - shown
         return abs(float(errors.mean())), self._spread([errors], [returns]) / math.sqrt(len(errors))
 
-    def _surplus(self, shown: Array | None) -> float:
+    def _surplus(self, shown: Array | None) -> tuple[float, float]:
         """How much more the holder is worth than is imagined, beside what a new one is: n (ē − b) / (n + 1),
         where its n returns were ē above what is imagined from their starts, and contenders are b above what
-        they promise, as far as those tell that held before. Such errors are taken to vary among contenders
-        as much as returns do among a contender's episodes."""
+        they promise, as far as those tell that held before; and the standard deviation √(n τ² / (n + 1)) of
+        that, where what those returned above their promise varies by τ². Such errors are taken to vary among
+        contenders as much as returns do among a contender's episodes."""
         assert self.holder is not None
         n = len(self.holder.returns)
         if shown is None or n == 0:
-            return 0.0
+            return 0.0, 0.0
         errors, counts = np.array(self.kept, dtype=float).reshape(-1, 2).T
         weights = counts / (counts + 1.0)
-        bias = float(weights @ errors) / (1.0 + float(weights.sum()))
-        return n / (n + 1.0) * (float(np.mean(np.array(self.holder.returns) - shown)) - bias)
+        weights /= 1.0 + weights.sum()
+        bias = float(weights @ errors)
+        variance = float(weights @ np.square(errors - bias))
+        share, more = n / (n + 1.0), float(np.mean(np.array(self.holder.returns) - shown))
+        return share * (more - bias), math.sqrt(share * variance)
 
     def _replace(self, contender: Contender, keep: bool = False) -> None:
         """One that has shown something is kept as the challenger where another takes over by imagination."""
@@ -219,14 +226,17 @@ class Incumbent:
             starts = challenger.starts, self.holder.starts
             known = [returns - expected(own) for returns, own in zip(plain, starts, strict=True)]
             known = known if _squares(known) < _squares(plain) else plain
+        tried, worse = len(challenger.returns), float(known[0].mean() - known[1].mean())
+        if isinstance(challenger.values, Rule):
+            known = plain = [np.append(returns, [np.mean(self.recent)] * LUCK) for returns in plain]
         (n, mean), (held, least) = ((len(returns), float(returns.mean())) for returns in known)
         spread = self._spread(known, plain)
-        clearly = n >= 2 and mean - spread / math.sqrt(n) > least + spread / math.sqrt(held)
-        if clearly or (n >= TRIALS and mean - least > spread * math.sqrt(1.0 / n + 1.0 / held)):
+        clearly = tried >= 2 and mean - spread / math.sqrt(n) > least + spread / math.sqrt(held)
+        if clearly or (tried >= TRIALS and mean - least > spread * math.sqrt(1.0 / n + 1.0 / held)):
             self._replace(challenger)
-        elif mean + spread / math.sqrt(n) < least:
+        elif worse + spread / math.sqrt(tried) < 0.0:
             self.challenger = None
-        elif n >= MOST_TRIALS and challenger.steps > MOST_STEPS * so_far:
+        elif tried >= MOST_TRIALS and challenger.steps > MOST_STEPS * so_far:
             if mean > least:
                 self._replace(challenger)
             self.challenger = None
