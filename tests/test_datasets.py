@@ -347,6 +347,13 @@ def test_sources_are_files_folders_patterns_and_lists(tmp_path):
     assert found([tmp_path / "b/2.parquet", str(tmp_path / "b")]) == ["b/2.parquet", "b/1.parquet"]
 
 
+def test_the_whole_disk_is_not_searched(tmp_path):
+    (tmp_path / "root").symlink_to("/")
+    for source in ("/", "//", tmp_path / "root", ["/."]):
+        with pytest.raises(DatasetError, match="is the whole disk; name the folder that holds the tables"):
+            open_dataset(source)
+
+
 def test_files_without_rows_are_passed_over(file, tmp_path):
     pq.write_table(pq.read_table(file)[:0], tmp_path / "empty.parquet")
     assert open_dataset(tmp_path).rows == 21

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import fnmatch
 import glob
 import os
 from pathlib import Path
@@ -82,7 +83,9 @@ def _found(source: Any) -> list[Path]:
 
 def _found_one(path: Path) -> list[Path]:
     if path.is_dir():
-        found = [file for file in path.rglob("*.parquet") if not _hidden(file.relative_to(path))]
+        if path.resolve() == Path(path.resolve().anchor):
+            raise DatasetError(f"{path} is the whole disk; name the folder that holds the tables")
+        found = _below(path)
         if not found:
             raise DatasetError(f"{path} holds no *.parquet file; gpsarsa.offline.recording writes them")
         return sorted(found)
@@ -99,6 +102,11 @@ def _found_one(path: Path) -> list[Path]:
     raise DatasetError(f"{path} does not exist{f'; did you mean {near[0]}?' if near else ''}")
 
 
-def _hidden(path: Path) -> bool:
-    """Files that other programs are still writing, by custom."""
-    return any(part.startswith((".", "_")) for part in path.parts)
+def _below(folder: Path) -> list[Path]:
+    """All tables in a folder, but those that other programs are still writing: hidden, by custom."""
+    found = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        tables = fnmatch.filter(files, "*.parquet")
+        found += [Path(place) / name for name in tables if not name.startswith((".", "_"))]
+    return found
