@@ -173,7 +173,7 @@ WIDE_PARTS: dict[str, Callable[[], None]] = {
     "no hope": no_hope,
     "every search begins with the best rule": constant(imagination, "AFRESH", 0.0),
     "who explores is no challenger": no_explorer_challenges,
-    "imagination is believed": lambda: setattr(Incumbent, "_surplus", lambda self, shown: 0.0),
+    "imagination is believed": lambda: setattr(Incumbent, "_surplus", lambda self, shown: (0.0, 0.0)),
 }
 
 

@@ -275,6 +275,7 @@ def test_every_part_of_those_for_many_columns_can_be_taken_away():
     """In a process of its own, which it changes: what is replaced is called as it is here. All at once."""
     code = """
 import sys; sys.path.insert(0, "tests")
+import numpy as np
 from benchmarks.control_ablation import WIDE_PARTS
 from gpsarsa import SarsaAgent
 from gpsarsa.control import rules
@@ -285,9 +286,13 @@ for part in sorted(WIDE_PARTS, key="no rules".__eq__):
     if part in ("everything", "no rules") or part == [*WIDE_PARTS][-1]:
         agent = SarsaAgent(Wide(), seed=0, budget=30).learn(260)
         print(agent.failures, agent.imagination.found is not None, agent.imagination.hope is not None)
+from test_imagination import held, judged, ruled
+incumbent = held(*[258.0] * 5)  # who has shown much
+incumbent.imagined(ruled(np.full(9, 206.0)), judged("old", np.full(9, 194.0)), np.full(5, 194.0))
+print(incumbent.holder.model)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=control.ROOT)
-    assert done.stdout.splitlines() == ["0 True True", "0 True False", "0 False False"], done.stderr
+    assert done.stdout.splitlines() == ["0 True True", "0 True False", "0 False False", "new"], done.stderr
 
 
 def test_a_part_that_is_taken_away_is_missed():

@@ -83,7 +83,7 @@ def _found(source: Any) -> list[Path]:
 
 def _found_one(path: Path) -> list[Path]:
     if path.is_dir():
-        if path.resolve() == Path(path.resolve().anchor):
+        if (whole := path.resolve()) == whole.parent:
             raise DatasetError(f"{path} is the whole disk; name the folder that holds the tables")
         found = _below(path)
         if not found:

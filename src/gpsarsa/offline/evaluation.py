@@ -519,7 +519,7 @@ class _Learner:
         bounds = {} if given is not None else self._bounds(kernel)
         for _ in range(ROUNDS if self.fixed_point else 1):
             rows = self._targets(model) if self.fixed_point else t
-            found, _ = model._tuned(rows, names, bounds, LEARN_STEPS)
+            found = model._tuned(rows, names, bounds, LEARN_STEPS)[0]
             model = self._at(found.kernel, found.noise_variance, t)
         return model
 
