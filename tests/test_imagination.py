@@ -25,7 +25,7 @@ from gpsarsa.control.rules import Rule
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.control.tables import Tables
 from gpsarsa.control.values import values_of
-from gpsarsa.control.world import ENDED, LOST, chances
+from gpsarsa.control.world import ENDED, LOST, _tabled, chances
 from gpsarsa.kernels import RBF, Delta, Matern52
 
 GAMMA = 0.9
@@ -246,6 +246,24 @@ def test_an_end_that_is_no_matter_of_one_column_is_learnt():
     ended = experience.discounts == 0.0
     assert np.mean((at(rows) > 0.5) == ended) > 0.97
     assert np.mean(at(rows[ended]) > 0.5) > 0.8
+    world = imagination.world  # reads the parts of single columns from tables
+    assert (world.grid[1] > 0.0).all()
+    joint = at.kernel.parts[-1](rows, at.Z) @ at.weights
+    total = at.offset + at.scale * (joint + [_tabled(world.terms, world.grid, row) for row in rows])
+    np.testing.assert_allclose(total, at(rows), atol=1e-6)
+    assert np.abs(at(rows) - at.offset - at.scale * joint).max() > 0.1
+    assert _tabled(world.terms, world.grid, np.array([np.nan, 1e300, 0.0])) == 0.0
+
+
+def test_many_inputs_together_are_each_as_alone(imagination):
+    """The compiled loop runs over inputs where they are many, and over pseudo-inputs where these are."""
+    X = walked(300, seed=4).inputs.copy()
+    assert 1 < imagination.world.sizes[0] < len(X)
+    ahead, rewards, fate = imagination.world.outcomes(X)
+    alone = [imagination.world.outcomes(X[t : t + 1].copy()) for t in range(len(X))]
+    np.testing.assert_allclose(ahead, np.concatenate([each[0] for each in alone]), atol=1e-8)
+    np.testing.assert_allclose(rewards, np.concatenate([each[1] for each in alone]), atol=1e-8)
+    assert (fate == np.concatenate([each[2] for each in alone])).all()
 
 
 def test_an_end_that_was_never_seen():

@@ -69,6 +69,16 @@ def test_sums_and_products_are_sums_and_products(rng):
     assert isinstance(a * b, Product)
 
 
+def test_rbfs_that_follow_each_other_take_one_exponential(rng):
+    """In the table they are one factor; the numbers, and so the derivatives by them, stay where they are."""
+    A, B, C = RBF([0.5, 2.0], 3.0, [0, 2]), RBF(0.7, 1.0, [1]), RBF(1.5, 0.5, [0])
+    X, Z = rng.normal(size=(2, 9, 3))
+    one = A * B * Matern32(2.0) * C
+    assert one.table(3)[0].tolist() == [1, 3, 0, 3, 0, 2, 1, 1, 3, 0, 1, 2, 0, 1, 0]
+    np.testing.assert_allclose(one(X, Z), A(X, Z) * B(X, Z) * Matern32(2.0)(X, Z) * C(X, Z), rtol=1e-13)
+    np.testing.assert_allclose(one.table(3)[1][2:5], [1 / 0.5, 1 / 2.0, 1 / 0.7])
+
+
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 def test_every_kernel_is_symmetric_positive_and_has_its_diagonal(kernel, rng):
     A = pseudo_inputs(rng, 30)

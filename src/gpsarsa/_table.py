@@ -36,12 +36,24 @@ def write_table(terms: Sequence[Term]) -> Table:
     codes: list[int] = [len(terms)]
     values: list[float] = [sum(variance for variance, _ in terms)]
     for variance, factors in terms:
-        codes.append(len(factors))
+        merged = _merged(factors)
+        codes.append(len(merged))
         values.append(variance)
-        for kind, columns, numbers in factors:
+        for kind, columns, numbers in merged:
             codes += [kind, len(columns), *columns]
             values += numbers
     return np.array(codes, dtype=np.int64), np.array(values, dtype=np.float64)
+
+
+def _merged(factors: Sequence[Factor]) -> list[Factor]:
+    """RBFs that follow each other as one, over the columns of both: exp(a) exp(b) = exp(a + b)."""
+    merged: list[Factor] = []
+    for kind, columns, numbers in factors:
+        if kind == RBF and merged and merged[-1][0] == RBF:
+            _, before, had = merged.pop()
+            columns, numbers = before + columns, had + numbers
+        merged.append((kind, columns, numbers))
+    return merged
 
 
 def numbers_read(codes: np.ndarray, columns: int) -> int:
@@ -176,13 +188,16 @@ def kernel_row(codes, values, Zt, n, X, t, out, term, factor):
             kind, n_columns = codes[c], codes[c + 1]
             c += 2
             if f > 0:
-                _factor(kind, codes, values, c, v, n_columns, Zt, n, X, t, 1.0, factor)
+                target = factor
+            elif i == 0 and n_factors == 1:
+                target = out
+            else:
+                target = term
+            _factor(kind, codes, values, c, v, n_columns, Zt, n, X, t, scale, target)
+            scale = 1.0
+            if f > 0:
                 for j in range(n):
                     term[j] *= factor[j]
-            elif i == 0 and n_factors == 1:
-                _factor(kind, codes, values, c, v, n_columns, Zt, n, X, t, scale, out)
-            else:
-                _factor(kind, codes, values, c, v, n_columns, Zt, n, X, t, scale, term)
             c += n_columns
             v += 1 if kind == DELTA else n_columns
         if i > 0:

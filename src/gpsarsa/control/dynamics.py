@@ -42,7 +42,7 @@ from gpsarsa.control.experience import Experience
 from gpsarsa.control.lessons import NEAR, Lesson, around, spread, touched, unusual
 from gpsarsa.control.regression import FIT_FROM, Regression, sampled
 from gpsarsa.control.spaces import Actions, Observations, Scaling
-from gpsarsa.control.world import SURE, TURN, World, check_partners, strange
+from gpsarsa.control.world import POINTS, SURE, TURN, World, check_partners, strange, tabulated
 
 __all__ = ["Dynamics"]
 
@@ -286,22 +286,28 @@ class Dynamics:
         """What the compiled loop reads."""
         if self._world is None:
             d, regressions, contact = self.columns, self.regressions, self.contact
-            most = max(1, *(len(r.weights) for r in regressions))
+            terms, grid = self._terms()
             tables = [r.kernel.table(d) for r in regressions]
-            values = np.zeros((len(regressions), max(len(own) for _, own in tables)))
-            Zt, weights = np.zeros((len(regressions), d, most)), np.zeros((len(regressions), most))
-            for j, r in enumerate(regressions):
-                Zt[j, :, : len(r.Z)], weights[j, : len(r.Z)] = r.Z.T, r.weights
-                values[j, : len(tables[j][1])] = tables[j][1]
+            tables[self.split] = regressions[self.split].kernel.parts[-1].table(d)
             self._world = World(
-                tables[0][0], tables[self.split][0], tables[self.split + 2][0], tables[self.split + 3][0],
-                values, Zt,
-                np.array([len(r.weights) for r in regressions], dtype=np.int64), weights,
+                _stacked([codes for codes, _ in tables], -1), _stacked([values for _, values in tables], 0.0),
+                _stacked([r.Z.T for r in regressions], 0.0),
+                np.array([len(r.weights) for r in regressions], dtype=np.int64),
+                _stacked([r.weights for r in regressions], 0.0),
                 np.array([r.offset for r in regressions]), np.array([r.scale for r in regressions]),
-                self.walls, self.known, self.brinks, self.flags, self.partners,
+                terms, grid, self.walls, self.known, self.brinks, self.flags, self.partners,
                 contact.rest, np.array([contact.worth(contact.rest)]), np.array([contact.touching]),
             )  # fmt: skip
         return self._world
+
+    def _terms(self) -> tuple[Array, Array]:
+        """The parts that single columns have in the end, tabulated."""
+        end = self.regressions[self.split]
+        terms, grid = np.zeros((self.split, POINTS)), np.zeros((2, self.split))
+        for part in end.kernel.parts[:-1] if len(end.weights) else ():
+            column = int(part.columns[0])
+            terms[column], *grid[:, column] = tabulated(part, column, self.columns, end.Z, end.weights)
+        return terms, grid
 
     @property
     def usual(self) -> Array:
@@ -346,6 +352,15 @@ class Dynamics:
             for i, described in enumerate(content)
         ]
         self._world = None
+
+
+def _stacked(arrays: list[Any], beyond: Any) -> Any:
+    """One above the other, those that are shorter filled up."""
+    most = max(1, *(array.shape[-1] for array in arrays))
+    stacked = np.full((len(arrays), *arrays[0].shape[:-1], most), beyond, dtype=arrays[0].dtype)
+    for own, array in zip(stacked, arrays, strict=True):
+        own[..., : array.shape[-1]] = array
+    return stacked
 
 
 def _partners(seen: Array) -> NDArray[np.int64]:

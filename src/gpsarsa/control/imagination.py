@@ -195,10 +195,11 @@ class Imagination(Episodes):
         goes on after so many steps earns as much in each of those `beyond` as it did on average in the second
         half."""
         alive, weight, visited = np.arange(len(states)), 1.0, list[Array]()
-        returns, strays = V(states), np.zeros(len(states), dtype=np.bool_)
+        returns, strays, final = V(states), np.zeros(len(states), dtype=np.bool_), states.copy()
         late, half = np.zeros(len(states)), (steps + 1) // 2
         for step in range(steps):
             visited.append(states)
+            final[alive] = states
             if step == half:
                 late[alive] += V(states)
             ahead, rewards, fate = follow(states, alive)
@@ -206,15 +207,16 @@ class Imagination(Episodes):
             late[alive] += rewards * (step >= half)
             weight *= gamma
             stray = alive[fate == LOST]
-            strays[stray] = True
-            returns[stray] += max(self.worst(steps - step - 1), self._lost(self.gamma))
-            returns[stray] -= V(ahead[fate == LOST, : self.split])
-            returns[alive[fate == ENDED]] -= V(states[fate == ENDED])
+            if len(stray):
+                strays[stray], final[stray] = True, ahead[fate == LOST, : self.split]
+                returns[stray] += max(self.worst(steps - step - 1), self._lost(self.gamma))
             states, alive = ahead[fate == 0, : self.split], alive[fate == 0]
             if len(alive) == 0:
                 break
-        rest = V(states)
-        returns[alive] += beyond / max(steps - half, 1) * (late[alive] - rest) - rest
+        final[alive] = states
+        rest = V(final)
+        returns -= rest
+        returns[alive] += beyond / max(steps - half, 1) * (late[alive] - rest[alive])
         return returns, visited, strays
 
     def _followed(self, values: Values | Rule, states: Array, chance: Array) -> Outcomes:

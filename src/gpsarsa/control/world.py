@@ -17,29 +17,30 @@ from numpy.typing import NDArray
 from gpsarsa._linalg import compiled, product
 from gpsarsa._table import kernel_matrix, kernel_row, numbers_read
 from gpsarsa._validation import Array
+from gpsarsa.kernels import Kernel
 
-__all__ = ["ENDED", "LOST", "SURE", "TURN", "World", "chances", "check_partners", "strange"]
+__all__ = ["ENDED", "LOST", "SURE", "TURN", "World", "chances", "check_partners", "strange", "tabulated"]
 
 SURE = 0.1  # a flag changes by chance, but not where that is so improbable, and always where so probable
 TURN = 0.5  # a flag that has just changed counts as so much beyond what it is now
 ENDED, LOST = 1, 2  # what became of an imagined episode
+POINTS, BEYOND = 2048, 6.5  # of a table; lengthscales from what was seen to its end
 
 
 class World(NamedTuple):
     """All regressions as the compiled loop reads them: those of the observation's columns, of the end, of
-    the reward while the episode goes on, of the last one, and V. All kernels but the end's, the last reward's
-    and V's share their form."""
+    the reward while the episode goes on, of the last one, and V. Of the end's kernel the terms for single
+    columns are tabulated; what `codes` says of it is the one for all of them."""
 
-    codes: NDArray[np.int64]
-    end_codes: NDArray[np.int64]
-    last_codes: NDArray[np.int64]
-    potential_codes: NDArray[np.int64]
-    values: Array  # a row for each regression
+    codes: NDArray[np.int64]  # a row for each regression, −1 beyond its end
+    values: Array  # likewise
     Zt: Array
     sizes: NDArray[np.int64]
     weights: Array
     offset: Array
     scale: Array
+    terms: Array  # of each column its part in the end, at points that lie equally far apart
+    grid: Array  # two rows: the first of these points, and how many there are to a unit; 0: there is no part
     walls: Array  # two rows: the least and largest value of each column where there is a wall, else ∓∞
     known: Array  # two rows: observations never left this range by much
     brinks: Array  # two rows: beyond them every episode ended, else ∓∞
@@ -56,13 +57,14 @@ class World(NamedTuple):
         world = cls(**{name: np.array(arrays[name]) for name in cls._fields})
         most, numbers = world.Zt.shape[-1], world.values.shape[-1]
         count = split + 4
-        ranges = dict.fromkeys(("walls", "known", "brinks", "flags"), (2, split))
+        ranges = dict.fromkeys(("grid", "walls", "known", "brinks", "flags"), (2, split))
         shapes = {
-            "values": (count, numbers), "Zt": (count, columns, most), "sizes": (count,),
-            "weights": (count, most), "offset": (count,), "scale": (count,), "partners": (split,),
-            "rest": (columns - split,), "worth": (1,), "touching": (1,), **ranges,
+            "codes": (count, world.codes.shape[-1]), "values": (count, numbers), "Zt": (count, columns, most),
+            "sizes": (count,), "weights": (count, most), "offset": (count,), "scale": (count,),
+            "terms": (split, POINTS), "partners": (split,), "rest": (columns - split,), "worth": (1,),
+            "touching": (1,), **ranges,
         }  # fmt: skip
-        kinds = {"sizes": np.int64, "partners": np.int64, "touching": np.bool_}
+        kinds = {"codes": np.int64, "sizes": np.int64, "partners": np.int64, "touching": np.bool_}
         for name, shape in shapes.items():
             array = getattr(world, name)
             if array.shape != shape or array.dtype != kinds.get(name, np.float64):
@@ -70,9 +72,10 @@ class World(NamedTuple):
         if world.sizes.min() < 0 or world.sizes.max() > most:
             raise ValueError(f"the world's sizes are {world.sizes}; expected at most {most}")
         check_partners(world.partners, split)
-        forms = world.codes, world.end_codes, world.last_codes, world.potential_codes
-        if max(numbers_read(codes, columns) for codes in forms) > numbers:
-            raise ValueError("the world's values are fewer than its codes need")
+        for codes in world.codes:
+            length = int(np.count_nonzero(codes >= 0))
+            if numbers_read(codes[:length], columns) > numbers:
+                raise ValueError("the world's values are fewer than its codes need")
         return world
 
     def outcomes(self, X: Array, chance: Array | None = None) -> tuple[Array, Array, NDArray[np.int8]]:
@@ -88,7 +91,7 @@ class World(NamedTuple):
         n, X = self.sizes[-1], np.zeros((len(states), self.Zt.shape[1]))
         X[:, : states.shape[1]] = states
         K = np.empty((len(X), n))
-        kernel_matrix(self.potential_codes, self.values[-1], self.Zt[-1], n, X, K)
+        kernel_matrix(self.codes[-1], self.values[-1], self.Zt[-1], n, X, K)
         return self.scale[-1] * product(K, self.weights[-1, :n])
 
     def level(self) -> World:
@@ -113,20 +116,68 @@ def check_partners(partners: NDArray[Any], split: int) -> None:
         raise ValueError(f"the world's partners are {partners}; expected {split} columns, or -1")
 
 
+def tabulated(
+    term: Kernel, column: int, columns: int, Z: Array, weights: Array
+) -> tuple[Array, float, float]:
+    """Σ_j w_j k(z_j, x), where k reads one column alone, at points of it that lie equally far apart: its
+    values, the first point, and how many points there are to a unit. Beyond them it is 0, as good as."""
+    reach = BEYOND * float(np.max(term.parameters["lengthscales"]))
+    low, high = float(Z[:, column].min()) - reach, float(Z[:, column].max()) + reach
+    X = np.zeros((POINTS, columns))
+    X[:, column] = np.linspace(low, high, POINTS)
+    return product(term(X, Z), weights), low, (POINTS - 1) / (high - low)
+
+
 @compiled
-def _predicted(form, values, Zt, n, weights, offset, scale, pair, which, work):
-    """The mean of one regression for one of a pair of inputs."""
-    total = 0.0
+def _predict(regressions, r, X, many, scratch, out):
+    """out[t] = offset + scale · Σ_j w_j k(z_j, X[t]) of regression r, for the first `many` rows of X. The
+    inner loop goes over inputs or over pseudo-inputs, whichever are more."""
+    codes, values, Zt, sizes, weights, offset, scale = regressions
+    columns, rows, work = scratch
+    n = sizes[r]
+    for t in range(many):
+        out[t] = 0.0
     if n > 0:
-        row = work[0]
-        kernel_row(form, values, Zt, n, pair, which, row, work[1], work[2])
-        for i in range(n):
-            total += weights[i] * row[i]
-    return offset + scale * total
+        over_inputs = many > n
+        inner, outer = (many, n) if over_inputs else (n, many)
+        if over_inputs:
+            for c in range(X.shape[1]):
+                for t in range(many):
+                    columns[c, t] = X[t, c]
+                for j in range(n):
+                    rows[j, c] = Zt[r, c, j]
+        across, along = (columns, rows) if over_inputs else (Zt[r], X)
+        for i in range(outer):
+            kernel_row(codes[r], values[r], across, inner, along, i, work[0], work[1], work[2])
+            if over_inputs:
+                for t in range(many):
+                    out[t] += weights[r, i] * work[0, t]
+            else:
+                total = 0.0
+                for j in range(n):
+                    total += weights[r, j] * work[0, j]
+                out[i] = total
+    for t in range(many):
+        out[t] = offset[r] + scale[r] * out[t]
 
 
 @compiled
-def _round(partners, before, after, copy):
+def _tabled(terms, grid, x):
+    """The sum of what is tabulated for each column, by a cubic through the four nearest points."""
+    total = 0.0
+    for c in range(terms.shape[0]):
+        u = (x[c] - grid[0, c]) * grid[1, c]
+        if u >= 1.0 and u < terms.shape[1] - 2.0:
+            i = int(u)
+            f = u - i
+            a, b, g = f + 1.0, f - 1.0, f - 2.0
+            total += (terms[c, i + 2] * a - terms[c, i - 1] * g) * f * b / 6.0
+            total += (terms[c, i] * b - terms[c, i + 1] * f) * a * g / 2.0
+    return total
+
+
+@compiled
+def _round(partners, before, after):
     """Columns of a circle stay as far from its middle as they were."""
     for i in range(len(partners)):
         j = partners[i]
@@ -136,69 +187,65 @@ def _round(partners, before, after, copy):
                 factor = np.hypot(before[i], before[j]) / far
                 after[i] *= factor
                 after[j] *= factor
-                copy[i], copy[j] = after[i], after[j]
 
 
 @compiled
 def _outcomes(
-    codes, end_codes, last_codes, potential_codes, values, Zt, sizes, weights, offset, scale, walls, known,
-    brinks, flags, partners, rest, worth, touching, X, chance, ahead, rewards, fate,
+    codes, values, Zt, sizes, weights, offset, scale, terms, grid, walls, known, brinks, flags, partners,
+    rest, worth, touching, X, chance, ahead, rewards, fate,
 ):  # fmt: skip
-    """For each input: the flags (pair[0] becomes the input as regressions read it, with the flags as they are
-    after the step), the other columns (pair[1]), circles, whether the episode is over, and its reward, to
-    which V adds what a step from pair[2] to pair[1] earns. `rest` is not read: who acts knows it."""
-    columns = walls.shape[1]  # of the observation
-    work, pair = np.zeros((3, Zt.shape[2] + 1)), np.zeros((3, X.shape[1]))
+    """For all inputs together: the flags, the other columns, circles, which episodes are over, and rewards,
+    to which V adds what a step earns. `rest` is not read: who acts knows it."""
+    many, split = X.shape[0], walls.shape[1]
+    longest = max(many, Zt.shape[2])
+    regressions = codes, values, Zt, sizes, weights, offset, scale
+    scratch = np.empty((X.shape[1], longest)), np.empty((longest, X.shape[1])), np.empty((3, longest))
+    found, inputs, some = np.empty(many), X.copy(), np.empty_like(X)  # as regressions read them; some of them
+    lost, over = np.zeros(many, dtype=np.bool_), np.zeros(many, dtype=np.bool_)
     flagged = ~np.isnan(flags[0])
-    for t in range(X.shape[0]):
-        lost = over = False
-        for c in range(X.shape[1]):
-            pair[0, c] = pair[2, c] = X[t, c]
-        for j in range(columns):
-            if not flagged[j]:
-                continue
-            value = X[t, j]
-            if touching[0]:
-                over = over or value != flags[0, j]
-            else:
-                total = _predicted(
-                    codes, values[j], Zt[j], sizes[j], weights[j], offset[j], scale[j], pair, 0, work
-                )
-                value = flags[int((value == flags[1, j]) + total > chance[t]), j]
-            ahead[t, j] = pair[1, j] = value
-            over = over or value < brinks[0, j] or value > brinks[1, j]
-        for j in range(columns):
-            if flagged[j]:
-                pair[0, j] = ahead[t, j] + TURN * (ahead[t, j] - X[t, j])
-        for j in range(columns):
-            if not flagged[j]:
-                total = _predicted(
-                    codes, values[j], Zt[j], sizes[j], weights[j], offset[j], scale[j], pair, 0, work
-                )
-                ahead[t, j] = pair[1, j] = min(max(X[t, j] + total, walls[0, j]), walls[1, j])
-        _round(partners, X[t], ahead[t], pair[1])
-        for j in range(columns):
-            if not flagged[j]:
-                value = ahead[t, j]
-                lost = lost or value < known[0, j] or value > known[1, j]
-                over = over or value < brinks[0, j] or value > brinks[1, j]
-        j = columns
-        total = _predicted(
-            end_codes, values[j], Zt[j], sizes[j], weights[j], offset[j], scale[j], pair, 1, work
-        )
+    for j in range(split):
+        if flagged[j]:
+            if not touching[0]:
+                _predict(regressions, j, X, many, scratch, found)
+            for t in range(many):
+                value = X[t, j]
+                if touching[0]:
+                    over[t] = over[t] or value != flags[0, j]
+                else:
+                    value = flags[int((value == flags[1, j]) + found[t] > chance[t]), j]
+                ahead[t, j] = value
+                inputs[t, j] = value + TURN * (value - X[t, j])
+    for j in range(split):
+        if not flagged[j]:
+            _predict(regressions, j, inputs, many, scratch, found)
+            for t in range(many):
+                ahead[t, j] = min(max(X[t, j] + found[t], walls[0, j]), walls[1, j])
+    for t in range(many):
+        _round(partners, X[t], ahead[t])
+        for j in range(split):
+            value = ahead[t, j]
+            lost[t] = lost[t] or (not flagged[j] and (value < known[0, j] or value > known[1, j]))
+            over[t] = over[t] or value < brinks[0, j] or value > brinks[1, j]
+    _predict(regressions, split, ahead, many, scratch, found)
+    for t in range(many):
         limit = chance[t] if touching[0] else 0.5
-        fate[t] = ENDED if over or total > limit else LOST if lost else 0
-        touched = touching[0] and fate[t] == ENDED
-        j = columns + (2 if fate[t] == ENDED else 1)
-        rewards[t] = _predicted(
-            last_codes if fate[t] == ENDED else codes, values[j], Zt[j], sizes[j], weights[j], offset[j],
-            scale[j], pair, int(touched), work,
-        )  # fmt: skip
-        if touched:
-            rewards[t] += worth[0]
-        v = columns + 3
-        if fate[t] != ENDED and sizes[v] > 0:
-            for sign, which in ((1.0, 2), (-1.0, 1)):
-                rewards[t] += sign * _predicted(
-                    potential_codes, values[v], Zt[v], sizes[v], weights[v], 0.0, scale[v], pair, which, work
-                )
+        total = found[t] + scale[split] * _tabled(terms, grid, ahead[t])
+        fate[t] = ENDED if over[t] or total > limit else LOST if lost[t] else 0
+    for last in range(2):
+        chosen, touched = 0, last and touching[0]
+        for t in range(many):
+            if (fate[t] == ENDED) == last:
+                some[chosen] = ahead[t] if touched else inputs[t]
+                chosen += 1
+        _predict(regressions, split + 1 + last, some, chosen, scratch, found)
+        chosen = 0
+        for t in range(many):
+            if (fate[t] == ENDED) == last:
+                rewards[t] = found[chosen] + (worth[0] if touched else 0.0)
+                chosen += 1
+    if sizes[split + 3] > 0:
+        for after in range(2):
+            _predict(regressions, split + 3, ahead if after else X, many, scratch, found)
+            for t in range(many):
+                if fate[t] != ENDED:
+                    rewards[t] += -found[t] if after else found[t]
