@@ -16,7 +16,8 @@ import matplotlib
 import numpy as np
 import pytest
 
-from gpsarsa import SparseGPSarsa, Transitions, kernels, plots, report, runs
+from gpsarsa import SparseGPSarsa, Transitions, kernels, plots, runs
+from gpsarsa._page import plus_minus_of
 from gpsarsa.report import write_report
 from gpsarsa.runs import RunError
 
@@ -588,7 +589,7 @@ def test_a_report_that_cannot_be_written(one, monkeypatch):
     ],
 )
 def test_numbers_have_no_more_digits_than_they_deserve(mean, error, expected):
-    assert report._plus_minus(mean, error) == expected
+    assert plus_minus_of(mean, error) == expected
 
 
 # -- in a browser ---------------------------------------------------------------------------------

@@ -368,7 +368,7 @@ def write_report(folder: PathLike, path: PathLike | None = None) -> Path:
 
 def _write_report(result: Result, dataset: Dataset, policy: Any, path: Path) -> Path:
     """The pictures are made from a sample of the table."""
-    from gpsarsa.report import write_evaluation_report
+    from gpsarsa.evaluation_report import write_evaluation_report
 
     settings = result.config["settings"]
     rng = np.random.default_rng(settings["seed"])
