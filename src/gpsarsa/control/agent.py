@@ -35,14 +35,13 @@ from gpsarsa.control import environments, policies
 from gpsarsa.control.callbacks import as_callback
 from gpsarsa.control.critic import Critic
 from gpsarsa.control.environments import Course, Happening
+from gpsarsa.control.episodes import Episodes
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.foresight import Foresight, imagination_of
-from gpsarsa.control.imagination import Imagination
 from gpsarsa.control.improvement import Improvement
 from gpsarsa.control.incumbent import Incumbent
 from gpsarsa.control.rules import Rule
 from gpsarsa.control.spaces import Actions, Observations
-from gpsarsa.control.tables import Tables
 from gpsarsa.control.values import Values
 from gpsarsa.control.world import World
 from gpsarsa.kernels import KernelLike
@@ -216,7 +215,7 @@ class SarsaAgent:
         return self.model if holder is None else holder.model
 
     @property
-    def imagination(self) -> Imagination | Tables | None:
+    def imagination(self) -> Episodes | None:
         """What it knows of the world."""
         return self.foresight.imagination
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from gpsarsa._validation import Array
 from gpsarsa.control.critic import Critic
+from gpsarsa.control.episodes import Episodes
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.imagination import Imagination
 from gpsarsa.control.incumbent import Contender, Incumbent
@@ -30,7 +31,7 @@ FOLLOW, FOLLOW_SHARE = 50, 0.03  # steps, or a share, before what was found is l
 
 def imagination_of(
     observations: Observations, actions: Actions, gamma: float, budget: int
-) -> Imagination | Tables | None:
+) -> Episodes | None:
     """Of a world whose observations are numbers, or categories; not both."""
     if not any(observations.categories):
         return Imagination(observations, actions, gamma, budget)
@@ -44,7 +45,7 @@ class Foresight:
 
     def __init__(
         self,
-        imagination: Imagination | Tables | None,
+        imagination: Episodes | None,
         critic: Critic,
         experience: Experience,
         incumbent: Incumbent,

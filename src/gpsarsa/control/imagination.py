@@ -28,7 +28,7 @@ from gpsarsa._validation import Array
 from gpsarsa.basis import pivots
 from gpsarsa.control.critic import NOVEL
 from gpsarsa.control.dynamics import Dynamics
-from gpsarsa.control.episodes import Episodes, Judged
+from gpsarsa.control.episodes import Episodes, Judged, Tuning
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.regression import sampled
 from gpsarsa.control.rules import LEARNT, Rule, search
@@ -58,7 +58,6 @@ MANY, SEARCHED = 6, 400  # columns beyond which rules are searched for; the step
 EXPLORER = "codes", "values", "Zt", "weights"
 RULES = "found", "hope"
 
-Tuning = Callable[[Transitions, float], SparseGPSarsa]
 Outcomes = tuple[Array, Array, NDArray[np.int8]]  # next observations, rewards, fates of the episodes
 
 
@@ -100,8 +99,7 @@ class Imagination(Episodes):
         return bool(self.dynamics.regressions)
 
     @property
-    def growth(self) -> float:
-        """Of what is known, when it was last learnt."""
+    def growth(self) -> float:  # type: ignore[override]
         return self.dynamics.growth
 
     @property

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from gpsarsa._validation import Array
 from gpsarsa.basis import pivots
 from gpsarsa.control.critic import NOVEL
-from gpsarsa.control.episodes import REACH, Episodes, Judged
+from gpsarsa.control.episodes import REACH, Episodes, Judged, Tuning
 from gpsarsa.control.experience import Experience
-from gpsarsa.control.imagination import PATIENCE, Tuning
+from gpsarsa.control.imagination import PATIENCE
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.control.values import Values, values_of
 from gpsarsa.sparse import SparseGPSarsa
