@@ -171,7 +171,6 @@ WIDE_PARTS: dict[str, Callable[[], None]] = {
     "contact learnt from every step": constant(contact, "FROM_EPISODE", 10**9),
     "rewards are no potential": lambda: setattr(potential, "learn", lambda *given: None),
     "no hope": no_hope,
-    "every search begins with the best rule": constant(imagination, "AFRESH", 0.0),
     "who explores is no challenger": no_explorer_challenges,
     "imagination is believed": lambda: setattr(Incumbent, "_surplus", lambda self, shown: (0.0, 0.0)),
 }

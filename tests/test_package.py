@@ -37,7 +37,7 @@ LAYERS = [
     ["control.foresight"],
     ["control.tables"],
     ["control.imagination"],
-    ["control.dynamics", "control.episodes"],
+    ["control.dynamics", "control.episodes", "control.rehearsal"],
     ["control.contact", "control.potential"],
     ["control.lessons"],
     ["control.shapes"],

@@ -6,8 +6,9 @@ import pytest
 
 from gpsarsa import SarsaAgent
 from gpsarsa.control import rules
+from gpsarsa.control.rehearsal import _act, rehearse
 from gpsarsa.control.rules import Rule, search
-from gpsarsa.control.world import ENDED, LOST
+from gpsarsa.control.world import ENDED, LOST, chances
 
 CANDIDATES = np.array([[0.0], [1.0], [2.0]])
 STATES = np.random.default_rng(0).normal([1.0, -2.0], [0.5, 3.0], (200, 2))
@@ -182,6 +183,21 @@ def test_it_is_saved_with_its_rules_and_goes_on_bit_for_bit(wide, tmp_path):
     assert (tmp_path / "b.safetensors").read_bytes() == (tmp_path / "c.safetensors").read_bytes()
 
 
+def test_what_was_found_acts_once_as_it_is(wide, tmp_path):
+    """Unless one hopes; then rules are drawn around it."""
+    wide.save(tmp_path / "a.safetensors")
+    foresight, rng = SarsaAgent.load(tmp_path / "a.safetensors").foresight, np.random.default_rng(0)
+    assert foresight.unseen == wide.foresight.unseen
+    imagination, foresight.unseen = foresight.imagination, True
+    assert imagination.hope is not None
+    assert foresight.variant(rng) is not imagination.found
+    assert foresight.unseen
+    imagination.hope = None
+    assert foresight.variant(rng) is imagination.found
+    assert not foresight.unseen
+    assert (foresight.variant(rng).weights != imagination.found.weights).any()
+
+
 def test_continuous_actions_of_several_columns_are_chosen_by_a_rule():
     agent = SarsaAgent(Wide(continuous=True), seed=0, budget=60).learn(350)
     assert isinstance(agent.incumbent.holder.values, Rule)
@@ -204,21 +220,50 @@ def test_what_a_potential_earns_is_counted_where_an_episode_begins_and_ends(wide
     known = world.known.copy()
     known[:, 1] = -0.5, 0.5  # and some are lost
     hilly = world._replace(sizes=sizes, scale=scale, weights=weights, Zt=Zt, brinks=brinks, known=known)
-    rule = imagination.found.drawn(rng)
+    weights = np.array([imagination.found.drawn(rng).weights for _ in range(3)])
+    lost, beyond, half = -np.arange(21.0), 9, 11
 
-    def played(world, *V):
-        fates = []
+    def played(world, weights, hope):
+        """One episode after the other, and V at every step."""
+        totals, fates = [], set()
+        for start, chance in zip(starts, chances(np.arange(len(starts))), strict=True):
+            s, total, late, fate = start, 0.0, 0.0, 0
+            for step in range(len(lost)):
+                X = np.hstack([s[None], imagination.found.chosen(weights, s[None])])
+                ahead, (reward,), (fate,) = world.outcomes(X, np.array([chance]))
+                s = ahead[0, :7]
+                if fate and hope is not None:
+                    reward, fate = max(reward, hope), ENDED
+                total += reward + (lost[step] if fate == LOST else 0.0)
+                late += reward * (step >= half)
+                fates.add(int(fate))
+                if fate:
+                    break
+            totals.append(total + (beyond / (len(lost) - half) * late if fate == 0 else 0.0))
+        return np.mean(totals), fates
 
-        def follow(states, alive):
-            outcomes = world.outcomes(np.hstack([states, rule.chosen(rule.weights, states)]))
-            fates.extend(outcomes[2])
-            return outcomes
+    for hope in (None, -0.1):
+        returns = rehearse(hilly, imagination.found, weights, starts, lost, beyond, hope)
+        for own, one in zip(returns, weights, strict=True):
+            total, fates = played(hilly, one, hope)
+            assert fates == ({0, ENDED, LOST} if hope is None else {0, ENDED})
+            if hope is None:
+                assert own == pytest.approx(total, rel=1e-9)
+        level = rehearse(hilly.level(), imagination.found, weights, starts, lost, beyond, hope)
+        assert np.abs(returns - level).max() > 0.01
+        flat = [played(hilly.level(), one, hope)[0] for one in weights]
+        np.testing.assert_allclose(level, flat, rtol=1e-9)
 
-        returns, _, lost = imagination._play(follow, starts, 21, 1.0, 9, *V)
-        return returns, lost, set(fates)
 
-    (returns, lost, fates), (asked_twice, *same) = played(hilly), played(hilly.level(), hilly.potential)
-    assert fates == same[1] == {0, ENDED, LOST}
-    assert (same[0] == lost).all()
-    np.testing.assert_allclose(asked_twice, returns, rtol=1e-12)
-    assert np.ptp(returns - played(hilly.level())[0]) > 0.1
+def test_a_rehearsal_acts_as_the_rule_does():
+    """Continuous actions, and whatever is added to all weights."""
+    rng = np.random.default_rng(0)
+    for continuous in (False, True):
+        candidates = np.array([[-2.0, 0.0], [1.0, 3.0], [0.5, 0.5]])[: 2 if continuous else 3]
+        rule = Rule.blank(STATES, candidates, continuous)
+        weights = rng.standard_normal(rule.weights.shape)
+        for state in 3.0 * rng.standard_normal((40, 2)):
+            x = np.append(state, [0.0, 0.0])
+            args = rule.centre, rule.width, candidates, continuous, weights, x, 2, np.empty(len(weights))
+            _act(*args)
+            np.testing.assert_allclose(x[2:], rule.chosen(weights, state[None])[0], rtol=1e-12)

@@ -55,6 +55,7 @@ class Foresight:
         self.incumbent, self.curious = incumbent, curious
         self.explored = 0  # episodes
         self.found = 0  # the step at which exploring last found something
+        self.unseen = False  # whether the rule that was last searched for has not acted yet
 
     # -- acting -------------------------------------------------------------------------------
 
@@ -69,10 +70,14 @@ class Foresight:
         return contender.values
 
     def variant(self, rng: np.random.Generator) -> Rule | None:
-        """A rule to explore by, where rules are searched for."""
+        """A rule to explore by, where rules are searched for: unless one hopes, the one that was found, once;
+        then draws."""
         if not isinstance(self.imagination, Imagination) or not self.curious:
             return None
         imagination = self.imagination
+        if self.unseen and imagination.hope is None:
+            self.unseen = False
+            return imagination.found
         hopes = imagination.hope is not None and self.explored % 2 == 0
         rule = imagination.hope if hopes else imagination.found
         rest = imagination.dynamics.contact.hopeful_rest
@@ -165,6 +170,10 @@ class Foresight:
                 if holder is not None and holder.returns:
                     shown = self.expected(holder.starts)
             self.incumbent.imagined(best, confirmed, shown)
+        if isinstance(imagination, Imagination):
+            contenders = self.incumbent.holder, self.incumbent.challenger
+            found = imagination.found
+            self.unseen = all(one is None or one.values is not found for one in contenders)
 
     def expected(self, starts: Sequence[Array]) -> Array:
         """What the incumbent returns from some starts, as far as can be imagined; else 0."""
@@ -202,7 +211,7 @@ class Foresight:
     # -- files --------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        content: dict[str, Any] = {"exploring": [self.explored, self.found]}
+        content: dict[str, Any] = {"exploring": [self.explored, self.found], "unseen": self.unseen}
         if self.imagination is None:
             return {}, content
         arrays, content["imagination"] = self.imagination.state()
@@ -216,5 +225,6 @@ class Foresight:
 
     def restore(self, arrays: Mapping[str, Array], content: Mapping[str, Any]) -> None:
         self.explored, self.found = (int(n) for n in content["exploring"])
+        self.unseen = bool(content["unseen"])
         if self.imagination is not None:
             self.imagination.restore(arrays, content["imagination"])

@@ -31,6 +31,7 @@ from gpsarsa.control.dynamics import Dynamics
 from gpsarsa.control.episodes import Episodes, Judged, Tuning
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.regression import sampled
+from gpsarsa.control.rehearsal import rehearse
 from gpsarsa.control.rules import LEARNT, Rule, search
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.control.values import Values, values_of
@@ -42,7 +43,6 @@ __all__ = ["Imagination"]
 
 STARTS, FEWEST = 40, 10  # start states of imagined episodes; and as many on the way, at least so many
 SEARCH_STARTS = 5  # of each generation, by which rules are searched for
-AFRESH = 0.5  # of these searches that do not begin with the best rule there is: it may be the best around
 LEAVES = 8  # at most, of the tree of actions by which it looks ahead
 DREAMS, CURIOUS_DREAMS = 8, 3  # posteriors made from imagined transitions, each time
 NEAR, FAR = 2, 10  # steps of imagined transitions, in turn
@@ -59,10 +59,6 @@ EXPLORER = "codes", "values", "Zt", "weights"
 RULES = "found", "hope"
 
 Outcomes = tuple[Array, Array, NDArray[np.int8]]  # next observations, rewards, fates of the episodes
-
-
-def _nothing(states: Array) -> Array:
-    return np.zeros(len(states))
 
 
 class Sight(NamedTuple):
@@ -179,43 +175,28 @@ class Imagination(Episodes):
         return Judged(values, returns, np.concatenate(visited), lost, self._starts, model)
 
     def _play(
-        self,
-        follow: Callable[[Array, NDArray[np.intp]], Outcomes],
-        states: Array,
-        steps: int,
-        gamma: float,
-        beyond: int = 0,
-        V: Callable[[Array], Array] = _nothing,
+        self, follow: Callable[[Array, NDArray[np.intp]], Outcomes], states: Array, steps: int, gamma: float
     ) -> tuple[Array, list[Array], NDArray[np.bool_]]:
         """Imagined episodes: their returns, the observations on the way, and which are lost. `follow` says
-        what comes after states, which are those of the episodes numbered; every step after which an episode
-        is not over earns V(s) − V(s′) besides, of which V is asked only where the sum begins and ends. What
-        goes on after so many steps earns as much in each of those `beyond` as it did on average in the second
-        half."""
+        what comes after states, which are those of the episodes numbered."""
         alive, weight, visited = np.arange(len(states)), 1.0, list[Array]()
-        returns, strays, final = V(states), np.zeros(len(states), dtype=np.bool_), states.copy()
-        late, half = np.zeros(len(states)), (steps + 1) // 2
+        returns, strays = np.zeros(len(states)), np.zeros(len(states), dtype=np.bool_)
         for step in range(steps):
             visited.append(states)
-            final[alive] = states
-            if step == half:
-                late[alive] += V(states)
             ahead, rewards, fate = follow(states, alive)
             returns[alive] += weight * rewards
-            late[alive] += rewards * (step >= half)
             weight *= gamma
             stray = alive[fate == LOST]
-            if len(stray):
-                strays[stray], final[stray] = True, ahead[fate == LOST, : self.split]
-                returns[stray] += max(self.worst(steps - step - 1), self._lost(self.gamma))
+            strays[stray] = True
+            returns[stray] += self._astray(steps - step - 1)
             states, alive = ahead[fate == 0, : self.split], alive[fate == 0]
             if len(alive) == 0:
                 break
-        final[alive] = states
-        rest = V(final)
-        returns -= rest
-        returns[alive] += beyond / max(steps - half, 1) * (late[alive] - rest[alive])
         return returns, visited, strays
+
+    def _astray(self, steps: int) -> float:
+        """What being lost is worth while there are so many steps left."""
+        return max(self.worst(steps), self._lost(self.gamma))
 
     def _followed(self, values: Values | Rule, states: Array, chance: Array) -> Outcomes:
         """What comes after states where some values act."""
@@ -306,19 +287,21 @@ class Imagination(Episodes):
     ) -> Judged:
         """The best of those known, a rule that is searched for, and who looks ahead to the rule's values."""
         blank, ruled = self.rule(experience.inputs), [j for j in known if isinstance(j.values, Rule)]
-        start = blank
+        begun = [blank]  # where searches begin: the best rule there is may be only the best around
         if ruled:  # with the rest that is thought best by now
             best = max(ruled, key=lambda judged: judged.mean)
             assert best.model is not None
-            start = self._rested(best.values)
-            known = [*known, self.judge(start, starts, best.model.copy())]
-        self.found = rule = self._search(blank if rng.random() < AFRESH else start, rng)
+            begun.append(self._rested(best.values))
+            known = [*known, self.judge(begun[1], starts, best.model.copy())]
+        searched = [self.judge(self._search(start, rng), starts) for start in begun]
+        found, how = max(searched, key=lambda judged: judged.mean), self.sights[1]
+        assert isinstance(found.values, Rule)
+        self.found = found.values
         usual = self._usual(experience)
         if self.dynamics.contact.touching and self.dynamics.contact.fair > usual:
             self.hope = None  # there are ends that are not bad
         else:
-            self.hope = self._search(start if self.hope is None else self.hope, rng, usual)
-        found, how = self.judge(rule, starts), self.sights[1]
+            self.hope = self._search(begun[-1] if self.hope is None else self.hope, rng, usual)
         rows = self._dreamt(found, experience, how, rng)
         found.model = self._fitted(tune(rows, how.gamma), rows, DREAMT, rng)
         values = self.values_of(found.model)
@@ -340,22 +323,12 @@ class Imagination(Episodes):
     def _search(self, start: Rule, rng: np.random.Generator, hope: float | None = None) -> Rule:
         """A better rule, by returns of imagined episodes from where real ones began; with `hope` no end is
         worse than this, and what is not known neither."""
-        begun, level = np.array(self.starts), self.world.level()
+        begun, steps = np.array(self.starts), min(self.steps, SEARCHED)
+        lost = np.array([self._astray(steps - step - 1) for step in range(steps)])
 
         def returns(weights: Array) -> Array:
             chosen = begun[rng.permutation(len(begun))[:SEARCH_STARTS]]
-
-            def follow(states: Array, alive: NDArray[np.intp]) -> Outcomes:
-                rows = start.chosen(weights[alive // len(chosen)], states)
-                X = np.hstack([states, rows])
-                ahead, rewards, fate = level.outcomes(X, chances(alive % len(chosen)))
-                if hope is None:
-                    return ahead, rewards, fate
-                return ahead, np.where(fate == 0, rewards, np.maximum(rewards, hope)), np.minimum(fate, ENDED)
-
-            states, steps = np.tile(chosen, (len(weights), 1)), min(self.steps, SEARCHED)
-            totals = self._play(follow, states, steps, 1.0, self.steps - steps, self.world.potential)[0]
-            return totals.reshape(len(weights), -1).mean(axis=1)
+            return rehearse(self.world, start, weights, chosen, lost, self.steps - steps, hope)
 
         return self._rested(search(start, returns, rng))
 

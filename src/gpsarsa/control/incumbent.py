@@ -43,11 +43,9 @@ MOST_TRIALS, MOST_STEPS = 6, 0.1  # after as many episodes and this share of all
 WINDOW = 40  # newest episodes by which a contender is judged
 DOUBT = 2.0  # standard errors of the holder's returns from what was imagined of them: imagination is doubted
 LUCK = 2  # more returns, as recent ones were on average, are added to those of rules before they are compared
-RECORDS = 8  # newest contenders that took over by imagination, by which its promises are judged
 RECENT = 20  # newest episodes of all, whose spread stands in where a contender has few
 
 
-Record = tuple[float, int]  # how much more a contender returned than was promised, and in how many episodes
 Expectation = Callable[[Sequence[Array]], Array]  # what the incumbent returns from some starts, as imagined
 
 
@@ -60,7 +58,6 @@ class Contender:
     starts: deque[Array] = field(default_factory=lambda: deque(maxlen=WINDOW))  # observations they began with
     steps: int = 0  # it took to find out
     values: Any = None  # how it acts where the world is known, see `imagination`
-    promised: float | None = None  # what it returns, as imagined before it took over
     lost: bool = True  # whether, as far as is imagined, it goes where nobody has been
     world: Any = None  # in which these look ahead: it stays what it was when the contender was judged
 
@@ -81,7 +78,8 @@ class Incumbent:
         self.holder: Contender | None = None
         self.challenger: Contender | None = None
         self.recent: deque[float] = deque(maxlen=RECENT)
-        self.kept: deque[Record] = deque(maxlen=RECORDS)
+        self.lengths: deque[int] = deque(maxlen=RECENT)  # of the same episodes
+        self.so_far = 0  # steps of all episodes
         self.imagining = False  # whether contenders come from imagination, not from exploring episodes
 
     def role(self, episode: int, fruitful: bool = False) -> str:
@@ -115,6 +113,8 @@ class Incumbent:
         `so_far` counts the steps of all episodes; `start` is the observation with which this one began.
         """
         self.recent.append(total)
+        self.lengths.append(length)
+        self.so_far = so_far
         if model is None:
             return
         if role == "incumbent" and self.holder is not None and model is self.holder.model:
@@ -141,12 +141,12 @@ class Incumbent:
         Where it is better by more than chance, it takes over if imagination errs about the holder by less
         than it promises to gain, or than chance lets tell; else, if trials could tell that gain, it is tried.
         A rule, the best of a thousand in imagination, takes over if it is better still than what the holder
-        is worth by its real returns, by more than promises were off before, and is tried if not.
+        is worth by its real returns, where trials are cheap by more than imagination may be off; else it is
+        tried.
         """
         self.imagining = True
         values = judged.values
         contender = Contender(judged.model, values=values, lost=judged.lost, world=values.world)
-        contender.promised = judged.mean
         if self.holder is None or holder is None:
             self.holder, self.challenger = contender, None
             return
@@ -157,7 +157,7 @@ class Incumbent:
             return
         if isinstance(values, Rule):
             surplus, doubt = self._surplus(shown)
-            if gain - surplus > math.hypot(least, doubt):
+            if gain - surplus > math.hypot(least, doubt if self._cheap else 0.0):
                 self._replace(contender, keep=True)
             elif self.challenger is None:
                 self.challenger = contender
@@ -167,6 +167,11 @@ class Incumbent:
             self._replace(contender)
         elif self.challenger is None and gain > chance:
             self.challenger = contender
+
+    @property
+    def _cheap(self) -> bool:
+        """Whether the trials before a challenger can take over are few steps among all."""
+        return TRIALS * float(np.mean(self.lengths or [np.inf])) <= MOST_STEPS * self.so_far
 
     def _mistaken(self, shown: Array | None) -> tuple[float, float]:
         """By how much imagination errs about the holder's returns on average, and the standard error."""
@@ -178,28 +183,21 @@ class Incumbent:
         return abs(float(errors.mean())), self._spread([errors], [returns]) / math.sqrt(len(errors))
 
     def _surplus(self, shown: Array | None) -> tuple[float, float]:
-        """How much more the holder is worth than is imagined, beside what a new one is: n (ē − b) / (n + 1),
-        where its n returns were ē above what is imagined from their starts, and contenders are b above what
-        they promise, as far as those tell that held before; and the standard deviation √(n τ² / (n + 1)) of
-        that, where what those returned above their promise varies by τ². Such errors are taken to vary among
-        contenders as much as returns do among a contender's episodes."""
+        """How much more the holder is worth than is imagined: n ē / (n + 1), where its n returns were ē above
+        what is imagined from their starts; and the standard deviation √(n / (n + 1)) σ of what imagination
+        says of a new one beside it. Such errors are taken to vary among contenders as much, by σ², as they do
+        among a contender's episodes."""
         assert self.holder is not None
         n = len(self.holder.returns)
         if shown is None or n == 0:
             return 0.0, 0.0
-        errors, counts = np.array(self.kept, dtype=float).reshape(-1, 2).T
-        weights = counts / (counts + 1.0)
-        weights /= 1.0 + weights.sum()
-        bias = float(weights @ errors)
-        variance = float(weights @ np.square(errors - bias))
-        share, more = n / (n + 1.0), float(np.mean(np.array(self.holder.returns) - shown))
-        return share * (more - bias), math.sqrt(share * variance)
+        returns = np.array(self.holder.returns)
+        errors, share = returns - shown, n / (n + 1.0)
+        return share * float(errors.mean()), math.sqrt(share) * self._spread([errors], [returns])
 
     def _replace(self, contender: Contender, keep: bool = False) -> None:
         """One that has shown something is kept as the challenger where another takes over by imagination."""
-        holder, challenger = self.holder, self.challenger
-        if holder is not None and holder.promised is not None and holder.returns:
-            self.kept.append((holder.mean - holder.promised, len(holder.returns)))
+        challenger = self.challenger
         self.holder, self.challenger = contender, None
         if keep and challenger is not None and challenger.returns:
             self.challenger = challenger
@@ -254,8 +252,8 @@ class Incumbent:
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays: dict[str, Any] = {}
-        content: dict[str, Any] = {"recent": list(self.recent)}
-        content["kept"] = [list(record) for record in self.kept]
+        content: dict[str, Any] = {"recent": list(self.recent), "lengths": list(self.lengths)}
+        content["so_far"] = self.so_far
         for name in ("holder", "challenger"):
             contender = getattr(self, name)
             if contender is not None:
@@ -269,7 +267,6 @@ class Incumbent:
                     "returns": list(contender.returns),
                     "steps": contender.steps,
                     "lost": contender.lost,
-                    "promised": contender.promised,
                 }
                 if isinstance(contender.values, Rule):
                     rule = contender.values.state()
@@ -291,10 +288,9 @@ class Incumbent:
         """`kernel_of` turns a saved description of a kernel into the kernel, `world_of` the arrays of a world
         into the world, `rule_of` those of a rule into the rule."""
         self.recent = deque(content["recent"], maxlen=RECENT)
+        self.lengths = deque((int(n) for n in content["lengths"]), maxlen=RECENT)
+        self.so_far = int(content["so_far"])
         self.imagining = bool(content["imagining"])
-        self.kept = deque(((float(error), int(count)) for error, count in content["kept"]), maxlen=RECORDS)
-        if not all(math.isfinite(error) and count > 0 for error, count in self.kept):
-            raise ValueError(f"kept is {list(self.kept)}; expected numbers, of at least one episode each")
         for name in ("holder", "challenger"):
             contender = None
             if name in content:
@@ -310,7 +306,6 @@ class Incumbent:
                     deque((row.copy() for row in starts), maxlen=WINDOW),
                     int(kept["steps"]),
                     values=rule_of(rule) if rule else None,
-                    promised=None if kept["promised"] is None else float(kept["promised"]),
                     lost=bool(kept["lost"]),
                     world=world_of(world) if world else None,
                 )

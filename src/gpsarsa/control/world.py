@@ -19,7 +19,19 @@ from gpsarsa._table import kernel_matrix, kernel_row, numbers_read
 from gpsarsa._validation import Array
 from gpsarsa.kernels import Kernel
 
-__all__ = ["ENDED", "LOST", "SURE", "TURN", "World", "chances", "check_partners", "strange", "tabulated"]
+__all__ = [
+    "ENDED",
+    "LOST",
+    "POINTS",
+    "SURE",
+    "TURN",
+    "World",
+    "chances",
+    "check_partners",
+    "limits",
+    "outcomes",
+]
+__all__ += ["strange", "tabulated"]
 
 SURE = 0.1  # a flag changes by chance, but not where that is so improbable, and always where so probable
 TURN = 0.5  # a flag that has just changed counts as so much beyond what it is now
@@ -83,7 +95,7 @@ class World(NamedTuple):
         episode goes on (0), ends (ENDED), or leaves what is known (LOST); by `chance`, one half if None."""
         ahead, rewards, fate = np.zeros_like(X), np.empty(len(X)), np.empty(len(X), dtype=np.int8)
         chance = np.full(len(X), 0.5) if chance is None else chance
-        _outcomes(*self, X, SURE + (1.0 - 2.0 * SURE) * chance, ahead, rewards, fate)
+        outcomes(*self, X, limits(chance), ahead, rewards, fate)
         return ahead, rewards, fate
 
     def potential(self, states: Array) -> Array:
@@ -103,6 +115,11 @@ def chances(numbers: NDArray[np.intp]) -> Array:
     """A number from 0 to 1 for each of the numbered episodes, spread evenly however many there are."""
     golden: Array = (0.5 + numbers * (np.sqrt(5.0) - 1.0) / 2.0) % 1.0
     return golden
+
+
+def limits(chance: Array) -> Array:
+    """Below which of these a flag changes, or an episode touches, that has some number from 0 to 1."""
+    return SURE + (1.0 - 2.0 * SURE) * chance
 
 
 def strange(states: Array, usual: Array) -> NDArray[np.bool_]:
@@ -190,62 +207,52 @@ def _round(partners, before, after):
 
 
 @compiled
-def _outcomes(
+def outcomes(
     codes, values, Zt, sizes, weights, offset, scale, terms, grid, walls, known, brinks, flags, partners,
     rest, worth, touching, X, chance, ahead, rewards, fate,
 ):  # fmt: skip
-    """For all inputs together: the flags, the other columns, circles, which episodes are over, and rewards,
-    to which V adds what a step earns. `rest` is not read: who acts knows it."""
+    """For all inputs together, by turns: the flags; the other columns and circles; which episodes are over,
+    and rewards, to which V adds what a step earns. `rest` is not read: who acts knows it."""
     many, split = X.shape[0], walls.shape[1]
     longest = max(many, Zt.shape[2])
     regressions = codes, values, Zt, sizes, weights, offset, scale
     scratch = np.empty((X.shape[1], longest)), np.empty((longest, X.shape[1])), np.empty((3, longest))
-    found, inputs, some = np.empty(many), X.copy(), np.empty_like(X)  # as regressions read them; some of them
+    found, inputs = np.zeros((split + 5, many)), X.copy()  # as regressions read them
     lost, over = np.zeros(many, dtype=np.bool_), np.zeros(many, dtype=np.bool_)
     flagged = ~np.isnan(flags[0])
-    for j in range(split):
-        if flagged[j]:
-            if not touching[0]:
-                _predict(regressions, j, X, many, scratch, found)
+    end, going, last, V, V_ahead = range(split, split + 5)
+    for turn in range(3):
+        for r in range(split + 5):  # in one place, or compiling takes several times as long
+            flag = r < split and flagged[r]
+            if turn == (2 if r >= split else 0 if flag else 1) and not (flag and touching[0]):
+                by_next = r in (end, V_ahead) or (r == last and touching[0])
+                source = ahead if by_next else X if r == V else inputs
+                _predict(regressions, min(r, V), source, many, scratch, found[r])
+        if turn == 0:
+            for j in range(split):
+                for t in range(many if flagged[j] else 0):
+                    value = X[t, j]
+                    if touching[0]:
+                        over[t] = over[t] or value != flags[0, j]
+                    else:
+                        value = flags[int((value == flags[1, j]) + found[j, t] > chance[t]), j]
+                    ahead[t, j] = value
+                    inputs[t, j] = value + TURN * (value - X[t, j])
+        elif turn == 1:
             for t in range(many):
-                value = X[t, j]
-                if touching[0]:
-                    over[t] = over[t] or value != flags[0, j]
-                else:
-                    value = flags[int((value == flags[1, j]) + found[t] > chance[t]), j]
-                ahead[t, j] = value
-                inputs[t, j] = value + TURN * (value - X[t, j])
-    for j in range(split):
-        if not flagged[j]:
-            _predict(regressions, j, inputs, many, scratch, found)
-            for t in range(many):
-                ahead[t, j] = min(max(X[t, j] + found[t], walls[0, j]), walls[1, j])
-    for t in range(many):
-        _round(partners, X[t], ahead[t])
-        for j in range(split):
-            value = ahead[t, j]
-            lost[t] = lost[t] or (not flagged[j] and (value < known[0, j] or value > known[1, j]))
-            over[t] = over[t] or value < brinks[0, j] or value > brinks[1, j]
-    _predict(regressions, split, ahead, many, scratch, found)
+                for j in range(split):
+                    if not flagged[j]:
+                        ahead[t, j] = min(max(X[t, j] + found[j, t], walls[0, j]), walls[1, j])
+                _round(partners, X[t], ahead[t])
+                for j in range(split):
+                    value = ahead[t, j]
+                    lost[t] = lost[t] or (not flagged[j] and (value < known[0, j] or value > known[1, j]))
+                    over[t] = over[t] or value < brinks[0, j] or value > brinks[1, j]
     for t in range(many):
         limit = chance[t] if touching[0] else 0.5
-        total = found[t] + scale[split] * _tabled(terms, grid, ahead[t])
+        total = found[end, t] + scale[end] * _tabled(terms, grid, ahead[t])
         fate[t] = ENDED if over[t] or total > limit else LOST if lost[t] else 0
-    for last in range(2):
-        chosen, touched = 0, last and touching[0]
-        for t in range(many):
-            if (fate[t] == ENDED) == last:
-                some[chosen] = ahead[t] if touched else inputs[t]
-                chosen += 1
-        _predict(regressions, split + 1 + last, some, chosen, scratch, found)
-        chosen = 0
-        for t in range(many):
-            if (fate[t] == ENDED) == last:
-                rewards[t] = found[chosen] + (worth[0] if touched else 0.0)
-                chosen += 1
-    if sizes[split + 3] > 0:
-        for after in range(2):
-            _predict(regressions, split + 3, ahead if after else X, many, scratch, found)
-            for t in range(many):
-                if fate[t] != ENDED:
-                    rewards[t] += -found[t] if after else found[t]
+        if fate[t] == ENDED:
+            rewards[t] = found[last, t] + (worth[0] if touching[0] else 0.0)
+        else:
+            rewards[t] = found[going, t] + found[V, t] - found[V_ahead, t]
