@@ -172,6 +172,10 @@ WIDE_PARTS: dict[str, Callable[[], None]] = {
     "rewards are no potential": lambda: setattr(potential, "learn", lambda *given: None),
     "no hope": no_hope,
     "who explores is no challenger": no_explorer_challenges,
+    "what was found acts by draws alone": lambda: setattr(
+        Foresight, "unseen", property(lambda self: False, lambda self, value: None)
+    ),
+    "trials are never cheap": lambda: setattr(Incumbent, "_cheap", False),
     "imagination is believed": lambda: setattr(Incumbent, "_surplus", lambda self, shown: (0.0, 0.0)),
 }
 
