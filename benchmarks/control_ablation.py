@@ -241,7 +241,8 @@ def main() -> None:
         runs += [Run(part, WIDE, seed, WIDE_STEPS) for seed in WIDE_SEEDS for part in WIDE_PARTS]
         carry_out(runs, results, "", execute=partial(execute, module="control_ablation"))
     put(narrow_table(row for row in results.rows if row["task"] != WIDE), PAGE, BEGIN, END)
-    put(wide_table(results.rows), PAGE, WIDE_BEGIN, WIDE_END)
+    if any(row["task"] == WIDE for row in results.rows):
+        put(wide_table(results.rows), PAGE, WIDE_BEGIN, WIDE_END)
 
 
 if __name__ == "__main__":
