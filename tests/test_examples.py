@@ -110,11 +110,11 @@ def test_the_docking_environment_keeps_gymnasiums_rules():
 
 
 def test_docking_is_learnt_within_the_budget(tmp_path, capsys):
-    found = example("docking").main(tmp_path, budget=200, seeds=1, attempts=10, size=7)
+    found = example("docking").main(tmp_path, budget=200, seeds=3, attempts=10, size=7)
     assert found["told"][0] == 1.0
     assert found["controller"][0] < 0.2
     assert found["chance"][1] < found["controller"][1] < found["told"][1]
-    assert found["agents"][0][1] > 0.5 * found["chance"][1]
+    assert np.median([returns for _, returns in found["agents"]]) > 0.5 * found["chance"][1]  # one may fail
     printed = capsys.readouterr().out
     assert "after 200 min" in printed
     assert "Seed 0 expected a discounted return" in printed

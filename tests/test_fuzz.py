@@ -67,9 +67,10 @@ INNER = {  # take what the package hands them
     "basis", "belief", "control.agent", "control.ascent", "control.contact", "control.critic",
     "control.descriptions", "control.dynamics", "control.environments", "control.episodes",
     "control.experience", "control.foresight", "control.imagination", "control.improvement",
-    "control.incumbent", "control.lessons", "control.potential", "control.regression", "control.rules",
-    "control.shapes", "control.spaces", "control.tables", "control.values", "control.world", "draws",
-    "exact", "offline.datasets", "offline.evaluation", "offline.sums", "optimization", "plots",
+    "control.incumbent", "control.lessons", "control.potential", "control.regression", "control.rehearsal",
+    "control.rules", "control.shapes", "control.spaces", "control.tables", "control.values",
+    "control.world", "draws", "evaluation_report", "exact", "offline.datasets", "offline.evaluation",
+    "offline.sums", "optimization", "plots",
     "reservoir", "sparse", "statistics", "stochasticity", "timescales", "transitions",
 }  # fmt: skip
 ASKED_BY_THE_PACKAGE = {  # with objects of its own
@@ -80,7 +81,7 @@ ASKED_BY_THE_PACKAGE = {  # with objects of its own
     "KernelLike.__call__", "EpsilonGreedy.row", "UpperConfidence.row", "Curious.row", "Greedy.row",
     "PosteriorSampling.row", "Decision.best", "Situation", "determined", "maximiser", "Decision",
     "SpectralTerm", "Gradient", "exact_evidence", "sparse_evidence", "noise_covariance", "Run", "Episode",
-    "Result", "write_evaluation_report", "Engine.run", "Local.run", "Ray.run", "Work", "Work.path", "say",
+    "Result", "Engine.run", "Local.run", "Ray.run", "Work", "Work.path", "say",
     "Kernel.__call__", "Kernel.diag", "Kernel.with_parameters", "Kernel.scaled", "Timescales.restored",
     "main", "checksum", "sweep", "sync_folder",
 }  # fmt: skip

@@ -731,21 +731,6 @@ def test_costs_are_learnt_by_few_features_of_the_action(space, count):
     assert np.ptp(np.linalg.lstsq(found, np.ones(300), rcond=None)[0] @ found.T) < 1e-9  # a constant
 
 
-def test_what_goes_on_beyond_the_steps_that_are_played_earns_as_it_did():
-    imagination = Imagination(*spaces_of(), GAMMA, 60)
-
-    def follow(states, alive):
-        """The first episode ends in its third step; rewards are 1, 2, 3, …"""
-        follow.step += 1
-        fate = np.where((alive == 0) & (follow.step == 3), ENDED, 0).astype(np.int8)
-        return np.hstack([states, np.zeros((len(states), 1))]), np.full(len(states), float(follow.step)), fate
-
-    for beyond, wanted in ((0, [6.0, 10.0]), (4, [6.0, 10.0 + 4 * 3.5])):
-        follow.step = 0
-        returns = imagination._play(follow, np.zeros((2, 2)), 4, 1.0, beyond)[0]
-        np.testing.assert_allclose(returns, wanted)
-
-
 def test_a_brink_is_not_where_a_crash_has_thrown_it():
     following = np.array([[0.1], [0.2], [0.5], [0.6], [0.7]])
     ended, none = np.array([False, False, True, True, True]), np.zeros((5, 1), dtype=np.bool_)
