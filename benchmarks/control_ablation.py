@@ -44,27 +44,6 @@ def constant(module: Any, name: str, value: Any) -> Callable[[], None]:
     return lambda: setattr(module, name, value)
 
 
-def only_sight(number: int) -> Callable[[], None]:
-    def take() -> None:
-        prepared = Imagination.__init__
-
-        def prepare(self: Any, *args: Any) -> None:
-            prepared(self, *args)
-            self.sights = (self.sights[number],) * 2
-
-        Imagination.__init__ = prepare
-
-    return take
-
-
-def together(*parts: Callable[[], None]) -> Callable[[], None]:
-    def take() -> None:
-        for part in parts:
-            part()
-
-    return take
-
-
 def no_looking_ahead() -> None:
     def look(self: Imagination, values: Any, states: Any) -> Any:
         X = self._pairs(states, values.candidates)
@@ -145,12 +124,12 @@ def no_explorer_challenges() -> None:
 
 PARTS: dict[str, Callable[[], None]] = {
     "everything": lambda: None,
+    "no policy iteration": constant(agent, "ROUNDS", 0),
     "no imagination": lambda: setattr(agent, "imagination_of", lambda *given: None),
     "no dreams": constant(imagination, "DREAMS", 0),
-    "no dreams of ten steps": only_sight(0),
-    "only dreams of ten steps": only_sight(1),
+    "four dreams": constant(imagination, "DREAMS", 4),
+    "dreams of two steps": constant(imagination, "FAR", 2),
     "no real transitions in dreams": constant(imagination, "REAL", 0),
-    "only dreams of ten steps, nothing real": together(constant(imagination, "REAL", 0), only_sight(1)),
     "not looking ahead": no_looking_ahead,
     "one step ahead, always": constant(imagination, "LEAVES", 1),
     "no curiosity": lambda: setattr(Foresight, "_explore", lambda self, seen, rng: None),
@@ -224,6 +203,8 @@ def main() -> None:
     parser.add_argument(
         "run", nargs="*", help="PART TASK SEED STEPS: one run alone, printed as a line of JSON"
     )
+    parser.add_argument("--tasks", type=lambda text: text.split(","), help="these tasks alone, A,B")
+    parser.add_argument("--at-once", type=int, default=2, help="how many runs share the machine")
     parser.add_argument("--report", action="store_true", help="run nothing, write the table")
     options = parser.parse_args()
     if options.run:
@@ -239,7 +220,8 @@ def main() -> None:
     if not options.report:
         runs = [Run(part, name, seed, STEPS) for seed in SEEDS for part in PARTS for name in NAMES]
         runs += [Run(part, WIDE, seed, WIDE_STEPS) for seed in WIDE_SEEDS for part in WIDE_PARTS]
-        carry_out(runs, results, "", execute=partial(execute, module="control_ablation"))
+        wanted = [run for run in runs if run.task in (options.tasks or (*NAMES, WIDE))]
+        carry_out(wanted, results, "", options.at_once, partial(execute, module="control_ablation"))
     put(narrow_table(row for row in results.rows if row["task"] != WIDE), PAGE, BEGIN, END)
     if any(row["task"] == WIDE for row in results.rows):
         put(wide_table(results.rows), PAGE, WIDE_BEGIN, WIDE_END)

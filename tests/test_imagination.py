@@ -15,7 +15,7 @@ from gpsarsa.control import imagination as module
 from gpsarsa.control.dynamics import Dynamics, _brinks, _partners
 from gpsarsa.control.episodes import Judged
 from gpsarsa.control.experience import Experience
-from gpsarsa.control.imagination import Imagination, Sight
+from gpsarsa.control.imagination import FAR, Imagination
 from gpsarsa.control.incumbent import Contender, Incumbent
 from gpsarsa.control.lessons import Lesson, thinned, touched
 from gpsarsa.control.policies import EpsilonGreedy
@@ -896,13 +896,13 @@ def test_judging_is_imagining_whole_episodes(experience):
 
 
 def test_imagined_rows_are_sums_over_steps(imagination, experience):
-    model, steps = posterior(), 4
+    model = posterior()
     values = values_of(model, imagination.candidates, 2, GAMMA)
     X = experience.inputs[:12].copy()
-    rewards, following, discounts = imagination._rows_ahead(values, X, Sight(steps, GAMMA))
+    rewards, following, discounts = imagination._rows_ahead(values, X, GAMMA)
     for x, reward, ahead, discount in zip(X, rewards, following, discounts, strict=True):
         total, weight, at = 0.0, 1.0, x
-        for _ in range(steps):
+        for _ in range(FAR):
             next_, r, fate = imagination.world.outcomes(at[None])
             total += weight * r[0]
             total += weight * GAMMA * imagination.least / (1 - GAMMA) * (fate[0] == LOST)

@@ -45,8 +45,8 @@ STARTS, FEWEST = 40, 10  # start states of imagined episodes; and as many on the
 SEARCH_STARTS = 5  # of each generation, by which rules are searched for
 LEAVES = 8  # at most, of the tree of actions by which it looks ahead
 DREAMS, CURIOUS_DREAMS = 8, 3  # posteriors made from imagined transitions, each time
-NEAR, FAR = 2, 10  # steps of imagined transitions, in turn
-ROWS, REAL = 3_000, 1_500  # transitions that are imagined; real ones that join the far ones
+FAR = 10  # steps of imagined transitions
+ROWS, REAL = 3_000, 1_500  # transitions that are imagined; real ones that join them
 PLACE_FROM = 1_000  # inputs among which pseudo-inputs are chosen
 GRID, SPREAD, FEW = 11, 32, 7  # continuous actions: on a line, in more dimensions, in imagined transitions
 PATIENCE, SOON = 3.0, 300  # curiosity's discount reaches so much farther; the steps it has
@@ -62,10 +62,8 @@ Outcomes = tuple[Array, Array, NDArray[np.int8]]  # next observations, rewards, 
 
 
 class Sight(NamedTuple):
-    """How far a dream looks: the steps of its transitions, the discount, and how many real transitions join
-    those that are imagined."""
+    """How a dream is dreamt: its discount, and how many real transitions join those that are imagined."""
 
-    steps: int
     gamma: float
     real: int = 0
 
@@ -79,8 +77,7 @@ class Imagination(Episodes):
         self.split, self.columns = observations.columns, observations.columns + actions.columns
         self.wide = self.split > MANY  # too many columns for values of all that can be
         patient = 1.0 - (1.0 - gamma) / PATIENCE
-        self.sights = Sight(NEAR, gamma), Sight(FAR, gamma, REAL)
-        self.curiosity = Sight(FAR, patient)
+        self.sight, self.curiosity = Sight(gamma, REAL), Sight(patient)
         self.dynamics = Dynamics(observations, actions)
         self.candidates = actions.some(GRID, SPREAD)
         self.tried = actions.some(FEW, FEW)
@@ -218,15 +215,15 @@ class Imagination(Episodes):
         gamma, world = (self.curiosity.gamma, None) if curious else (self.gamma, self.world)
         return values_of(model, self.candidates, self.split, gamma, curious, world)
 
-    def _rows_ahead(self, values: Values | Rule, X: Array, how: Sight) -> tuple[Array, Array, Array]:
+    def _rows_ahead(self, values: Values | Rule, X: Array, gamma: float) -> tuple[Array, Array, Array]:
         """From each input some steps, the first with its own action, then greedy in Q: discounted rewards,
         the input reached, and γⁿ, or 0 where the episode ended."""
         rewards, weights, at, alive = np.zeros(len(X)), np.ones(len(X)), X.copy(), np.arange(len(X))
-        for _ in range(how.steps):
+        for _ in range(FAR):
             ahead, reward, fate = self._outcomes(values, at[alive], self.world, chances(alive))
-            lost = np.where(fate == LOST, how.gamma * self._lost(how.gamma), 0.0)
+            lost = np.where(fate == LOST, gamma * self._lost(gamma), 0.0)
             rewards[alive] += weights[alive] * (reward + lost)
-            weights[alive] *= np.where(fate == 0, how.gamma, 0.0)
+            weights[alive] *= np.where(fate == 0, gamma, 0.0)
             alive, ahead = alive[fate == 0], ahead[fate == 0]
             if len(alive) == 0:
                 break
@@ -256,19 +253,20 @@ class Imagination(Episodes):
         """The best of those known and of some that are dreamt; `tune` makes a model, without pseudo-inputs,
         for imagined transitions and a discount. Unless it is `doubted`, none is dreamt where no policy can
         be better than the best."""
-        best, last = max(known, key=lambda judged: judged.mean), known[0]
-        if self.wide and not best.values.curious:
+        best, last, tuned = max(known, key=lambda judged: judged.mean), known[0], None
+        curious = best.values.curious
+        if self.wide and not curious:
             return self._by_rule(known, starts, experience, tune, rng)
-        like = dict[Sight, SparseGPSarsa]()
-        for dream in range(CURIOUS_DREAMS if best.values.curious else DREAMS):
+        how, dreams, most = (
+            (self.curiosity, CURIOUS_DREAMS, CURIOUS) if curious else (self.sight, DREAMS, DREAMT)
+        )
+        for dream in range(dreams):
             if not doubted and self._enough(best, experience):
                 break
-            how = self.curiosity if best.values.curious else self.sights[dream % 2]
             rows = self._dreamt(best if dream % 2 == 0 else last, experience, how, rng)
-            if how not in like:
-                like[how] = tune(rows, how.gamma)
-            model = self._fitted(like[how].copy(), rows, CURIOUS if best.values.curious else DREAMT, rng)
-            values = self.values_of(model, best.values.curious)
+            tuned = tune(rows, how.gamma) if tuned is None else tuned
+            model = self._fitted(tuned.copy(), rows, most, rng)
+            values = self.values_of(model, curious)
             assert values is not None
             last = self.judge(values, starts, model)
             best = last if last.mean > best.mean else best
@@ -294,7 +292,7 @@ class Imagination(Episodes):
             begun.append(self._rested(best.values))
             known = [*known, self.judge(begun[1], starts, best.model.copy())]
         searched = [self.judge(self._search(start, rng), starts) for start in begun]
-        found, how = max(searched, key=lambda judged: judged.mean), self.sights[1]
+        found, how = max(searched, key=lambda judged: judged.mean), self.sight
         assert isinstance(found.values, Rule)
         self.found = found.values
         usual = self._usual(experience)
@@ -366,7 +364,7 @@ class Imagination(Episodes):
         way = source.visited[rng.permutation(len(source.visited))[:half]]
         states = np.concatenate([way, experience.inputs[experience.sample(half, rng)][:, : self.split]])
         X = self._pairs(states, self.tried)
-        rewards, following, discounts = self._rows_ahead(source.values, X, how)
+        rewards, following, discounts = self._rows_ahead(source.values, X, how.gamma)
         real = experience.transitions(experience.sample(how.real, rng))
         ahead = real._arrays[2].copy()
         going = np.flatnonzero(real.discounts > 0.0)
