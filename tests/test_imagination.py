@@ -17,7 +17,7 @@ from gpsarsa.control.episodes import Judged
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.imagination import FAR, Imagination
 from gpsarsa.control.incumbent import Contender, Incumbent
-from gpsarsa.control.lessons import Lesson, thinned, touched
+from gpsarsa.control.lessons import Lesson, Rests, thinned, touched
 from gpsarsa.control.policies import EpsilonGreedy
 from gpsarsa.control.potential import features
 from gpsarsa.control.regression import Regression
@@ -598,23 +598,78 @@ def test_trouble_while_the_world_is_learnt_leaves_the_one_before(experience, mon
     assert imagination.dynamics.known is known
 
 
-def test_the_best_action_since_a_touch_is_not_that_of_one_lucky_one():
-    contact = Dynamics(*spaces_of()).contact
-    since = np.array([0, 0, 0, 0, 1, 2, 2, -1, -1])
-    more = np.array([5.0, 6.0, 5.0, 6.0, 8.0, -20.0, -1.0, 50.0, 50.0])
-    means, deviations = contact.compare(since, more)
-    np.testing.assert_allclose(means, [22.0 / 5.0, 8.0 / 2.0, -21.0 / 3.0])
-    np.testing.assert_allclose(deviations, more.std() / np.sqrt([5.0, 2.0, 3.0]))
-    assert contact.compare(since, 2.0 * more * (since == 1))[0].argmax() == 1
-    assert contact.compare(np.array([0, 1]), np.array([-3.0, -3.0]))[0].argmax() == 2
+def test_actions_since_a_touch_are_compared_by_a_regression():
+    """Beside dense algebra: where each stretch began, and which action it was."""
+    contact, rng = Dynamics(*spaces_of()).contact, np.random.default_rng(0)
+    states, rows = rng.normal(size=(60, 2)), np.arange(5, 45)
+    choices, earned = rng.integers(2, size=40), rng.normal(size=40)
+    earned[choices == 1] += 3.0
+    means, deviations = contact.compare(states, Rests(rows, choices, earned), -0.5)
+    y = np.maximum(earned, -0.5)
+    low, high = np.quantile(states[rows], [0.1, 0.9], axis=0)
+
+    def k(a, b, one, other):
+        distance = np.square((a[:, None] - b) / (high - low)).sum(axis=2)
+        return np.exp(-0.5 * distance) * np.where(one[:, None] == other, 1.0, 0.5)
+
+    X, newest = states[rows], states[rows][-20:]
+    inverse = np.linalg.inv(k(X, X, choices, choices) + 0.3 * np.eye(40))
+
+    def expected(taken):
+        across = k(newest, X, taken, choices)
+        mean = across @ inverse @ (y - y.mean()) / y.std()
+        return mean.mean(), np.sqrt((k(newest, newest, taken, taken) - across @ inverse @ across.T).mean())
+
+    as_taken = expected(choices[-20:])[0]
+    for action in range(3):
+        mean, deviation = expected(np.full(20, action))
+        assert means[action] == pytest.approx(y.std() * (mean - as_taken), rel=1e-9, abs=1e-12)
+        assert deviations[action] == pytest.approx(y.std() * deviation, rel=1e-9)
+    assert means.argmax() == 1
+    assert deviations.argmax() == 2  # which nobody took
+    alike = Rests(rows[:0], choices[:0], earned[:0]), Rests(rows, choices, np.ones(40))
+    for nothing in alike:
+        np.testing.assert_array_equal(contact.compare(states, nothing, -0.5), np.zeros((2, 3)))
 
 
-def test_exploring_rests_by_what_may_be_the_best():
+def test_an_action_that_failed_after_hard_touches_may_be_better_after_gentle_ones():
+    contact, rng = Dynamics(*spaces_of()).contact, np.random.default_rng(0)
+    choices = np.repeat([1, 0], [10, 20])  # the second was taken by few, and failed
+
+    def compared(speed):
+        speeds = np.append(rng.normal(speed, 0.1, 10), rng.normal(0.0, 0.1, 20))
+        earned = np.where(choices == 1, -100.0, 10.0 * rng.normal(size=30))
+        states = np.column_stack([speeds, rng.normal(size=30)])
+        return contact.compare(states, Rests(np.arange(30), choices, earned), -100.0)
+
+    gentle, hard = compared(0.0), compared(1.0)
+    assert hard[0, 1] > gentle[0, 1] + 10.0
+    assert hard[1, 1] > 1.5 * gentle[1, 1]
+
+
+def test_exploring_rests_by_what_may_be_the_best_and_others_by_what_is_known():
     contact = Dynamics(*spaces_of()).contact
-    contact.rests = np.array([[1.0, 0.0, -9.0], [0.1, 1.0, 1.0]])  # the second is hardly known
-    np.testing.assert_array_equal(contact.hopeful_rest, [1.0])
-    contact.rests[1, 1] = 0.1
-    np.testing.assert_array_equal(contact.hopeful_rest, [0.0])
+    contact.rests = np.array([[1.0, 1.2, -9.0], [0.1, 1.0, 1.0]])  # the second is hardly known
+    np.testing.assert_array_equal(contact.hopeful_rests, [[1.0], [0.0], [2.0]])
+    np.testing.assert_array_equal(contact.ranked(-1.0)[0], [0.0])
+    contact.rests[1, 1] = 0.01
+    np.testing.assert_array_equal(contact.ranked(-1.0)[0], [1.0])
+
+
+def test_what_was_done_after_touches_is_told_in_stretches():
+    """A bounce between two steps of one action is a part of its stretch; so few steps of another say nothing,
+    but the last ones do."""
+    down = np.array([0, 1, 1, 0, *[1] * 10, 1, 1, *[1] * 12, 1.0])
+    taken = np.array([2, 0, 0, 1, *[0] * 10, 2, 2, *[1] * 12, 0.0])
+    n = len(down)
+    states = np.column_stack([down, np.arange(n)])
+    following = np.column_stack([np.append(down[1:], 1.0), np.arange(1, n + 1)])
+    ended = np.arange(n) == n - 1
+    lesson = lesson_of(states, following, np.arange(float(n)), ended, taken)
+    rests = touched(lesson, np.array([0.0, np.nan]), np.array([[0.0], [1.0], [2.0]])).rests
+    np.testing.assert_array_equal(rests.rows, [1, 16, 28])
+    np.testing.assert_array_equal(rests.choices, [0, 1, 0])
+    np.testing.assert_array_equal(rests.earned, [sum(range(1, 14)), sum(range(16, 28)), 28])
 
 
 def lesson_of(states, following, rewards, ended, actions):
@@ -1266,7 +1321,8 @@ def test_trials_and_the_holders_episodes_take_turns():
     """A challenger cannot be judged by real returns while the holder has none."""
     incumbent = held()
     incumbent.challenger = Contender("new")
-    assert incumbent.role(0) == "trial"
+    assert incumbent.role(0) == incumbent.role(4) == "explore"  # which goes on meanwhile
+    assert incumbent.role(1) == "trial"
     incumbent.finished("trial", "new", 7.0, 10, 100, np.zeros(2))
     assert incumbent.role(1) == "incumbent"
     incumbent.finished("incumbent", "old", 3.0, 10, 110, np.zeros(2))

@@ -198,6 +198,41 @@ def test_what_was_found_acts_once_as_it_is(wide, tmp_path):
     assert (foresight.variant(rng).weights != imagination.found.weights).any()
 
 
+def test_another_rest_that_may_be_better_is_explored_with_what_was_found(wide, tmp_path):
+    wide.save(tmp_path / "a.safetensors")
+    foresight, rng = SarsaAgent.load(tmp_path / "a.safetensors").foresight, np.random.default_rng(0)
+    imagination, foresight.unseen = foresight.imagination, False
+    contact, found = imagination.dynamics.contact, imagination.found._replace(rest=np.array([0.0]))
+    contact.touching, imagination.found = True, found
+    contact.rests = np.array([[1.0, 0.0, 0.0], [0.1, 1.0, 0.1]])
+    for foresight.explored in (1, 3):  # in between one hopes
+        tried = foresight.variant(rng)
+        np.testing.assert_array_equal(tried.weights, found.weights)
+        np.testing.assert_array_equal(tried.rest, [1.0])
+    imagination.hope = None
+    changed = []
+    for foresight.explored in range(4):
+        tried = foresight.variant(rng)
+        changed.append((tried.weights != found.weights).any())
+        np.testing.assert_array_equal(tried.rest, [1.0])
+    assert changed == [False, True] * 2
+    contact.rests[1] = 0.1  # all is known: rules are drawn
+    assert all((foresight.variant(rng).weights != found.weights).any() for foresight.explored in range(4))
+
+
+def test_who_lies_for_long_tries_one_action_after_the_other(wide, tmp_path):
+    wide.save(tmp_path / "a.safetensors")
+    foresight = SarsaAgent.load(tmp_path / "a.safetensors").foresight
+    contact, own, lies = foresight.imagination.dynamics.contact, np.array([2.0]), int(5 / 0.03)
+    contact.rests = np.array([[0.0, 1.0, 5.0], [0.1, 0.1, 0.1]])
+    taken = [foresight.restless(own, steps)[0] for steps in range(1, 4 * lies)]
+    changes = np.flatnonzero(np.diff(taken))
+    np.testing.assert_array_equal(np.array(taken)[np.append(changes, -1)], [2.0, 1.0, 0.0, 2.0])
+    np.testing.assert_allclose(np.diff([-1, *changes]), lies, atol=1)
+    foresight.curious = False
+    assert foresight.restless(own, 2 * lies) is own
+
+
 def test_continuous_actions_of_several_columns_are_chosen_by_a_rule():
     agent = SarsaAgent(Wide(continuous=True), seed=0, budget=60).learn(350)
     assert isinstance(agent.incumbent.holder.values, Rule)

@@ -77,6 +77,7 @@ class Lane:
     discounted: float = 0.0
     weight: float = 1.0  # γ^length
     length: int = 0
+    down: int = 0  # steps in which a flag was not as usual
     predicted: tuple[float, float] | None = None
     function: Callable[[Array], Array] | None = None  # drawn from the posterior for this episode
 
@@ -391,7 +392,11 @@ class SarsaAgent:
 
     def _act(self, lane: Lane, observation: Any, row: Array) -> Array:
         if lane.model is not None and (lane.values is not None or lane.role in ("trial", "incumbent")):
-            return self.actions.taken(self._greedy(lane.model, lane.values, row))
+            action = self._greedy(lane.model, lane.values, row)
+            if self.foresight.down(row):
+                lane.down += 1
+                action = self.foresight.restless(action, lane.down)
+            return self.actions.taken(action)
 
         def draw() -> Callable[[Array], Array]:
             if lane.function is None:

@@ -10,8 +10,9 @@ not as usual. Whether a step touches is a regression on 0 and 1 at where it lead
 and in between the share of those who touched. An episode that stays near the ground for long would outvote
 all others: of each one only some steps are learnt from. What a touch earns is all that a real episode still
 earned from its first one: a regression by where it would have led, and a number for the action that was taken
-most often since. That whose touches earned most beside what was to be expected is the one to take there
-(`rest`).
+most often since. That by which touches like the newest earn most is the one to take there (`rest`): who
+touches hard is lost whatever follows, so that each action is known only where it was taken after touches like
+these.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from numpy.typing import NDArray
 from gpsarsa import _validation as check
 from gpsarsa._validation import Array
 from gpsarsa.control import shapes
-from gpsarsa.control.lessons import NEAR, Lesson, around, spread, thinned
-from gpsarsa.control.regression import FIT_FROM, NOISE, Regression, sampled
+from gpsarsa.control.lessons import NEAR, Lesson, Rests, around, spread, thinned
+from gpsarsa.control.regression import FIT_FROM, NOISE, Regression, as_rows, sampled
 from gpsarsa.control.world import strange
+from gpsarsa.exact import GPSarsa
+from gpsarsa.kernels import RBF, Delta
 
 __all__ = ["Contact"]
 
@@ -35,8 +38,11 @@ AROUND = 10  # times as many rows next to touches as there are touches, by which
 FROM_EPISODE = 20  # steps of each that went on: who hovers for a thousand says it once
 THROUGH, DEEPER = 20, 4  # steps to go on beyond a touch, and every how many of them are learnt
 WORST = 0.25  # touches that earned less than the others count as no worse than the best of this share
-HOPE = 3.0  # standard deviations by which what an action earns since may be underestimated
-SHRINK = 1.0  # touches that an action is taken to have had that earned no more than others
+FAIR = 0.1  # of touches earn more than `fair`
+NEWEST, TOLD_BY = 20, 300  # touches by which actions since are compared, and from which that is learnt
+MIDDLE = 0.1  # of where touches were lies beyond, on each side, what one of them says of others
+ALIKE, CHANCE = 0.5, 0.3  # what actions since have in common; variance of what touches earn by chance, of 1
+CAUTION, HOPE = 1.0, 2.0  # standard deviations by which what an action earns since may be over-, underrated
 
 Flight = Callable[[Array], Array]  # where inputs lead through the air
 
@@ -98,24 +104,39 @@ class Contact:
     ) -> None:
         """What touches earned; among the worst it is not told which is worse."""
         assert lesson.since is not None
+        assert lesson.rests is not None
         since, X, earned = lesson.since[ended], flight(lesson.inputs[ended]), lesson.rewards[ended]
-        worst, self.fair = np.quantile(earned, [WORST, 1.0 - WORST])
-        earned, by_rest = np.maximum(earned, worst), np.zeros(len(earned))
-        bounds = shapes.touch(spread(lesson, X), np.flatnonzero(np.isnan(usual)))[1]
-        for _ in range(2):
-            what.learn(X, earned - by_rest, bounds, lesson.rng, lesson.search, outliers=False)
-            likely = what(X)
-            self.rests = self.compare(np.where(likely >= np.median(likely), since, -1), earned - likely)
-            by_rest = np.where(since < 0, 0.0, self.rests[0, since])
-        self.rest = self.choices[int(self.rests[0].argmax())].copy()
+        worst, self.fair = np.quantile(earned, [WORST, 1.0 - FAIR])
+        earned, width, columns = np.maximum(earned, worst), spread(lesson, X), np.flatnonzero(np.isnan(usual))
+        self.rests = self.compare(lesson.states[:, columns], lesson.rests, worst)
+        self.rest = self.ranked(-CAUTION)[0].copy()
+        by_rest = np.where(since < 0, 0.0, self.rests[0, since])
+        bounds = shapes.touch(width, columns)[1]
+        what.learn(X, earned - by_rest, bounds, lesson.rng, lesson.search, outliers=False)
 
-    def compare(self, since: NDArray[np.intp], more: Array) -> Array:
-        """How much `more` than expected touches earned by each action that may be taken since: means (a row),
-        of which one that few took is believed little, and standard deviations. Who touches hard is lost
-        whatever follows: only the better half tells, of the others `since` is −1."""
-        taken = [more[since == i] for i in range(len(self.choices))]
-        counts = np.array([len(own) + SHRINK for own in taken])
-        return np.array([[own.sum() for own in taken] / counts, more.std() / np.sqrt(counts)])
+    def compare(self, states: Array, rests: Rests, worst: float) -> Array:
+        """What each action earns where it is taken after touches like the newest, beside what those did that
+        were taken, and the standard deviations of that: a regression on where it began and which it was."""
+        rows, choices = rests.rows[-TOLD_BY:], rests.choices[-TOLD_BY:]
+        earned = np.maximum(rests.earned[-TOLD_BY:], worst)
+        scale = float(np.std(earned)) if len(rows) else 0.0
+        if not scale > 0.0:
+            return np.zeros((2, len(self.choices)))
+        low, high = np.quantile(states[rows], [MIDDLE, 1.0 - MIDDLE], axis=0)
+        where = np.where(high > low, high - low, 1.0)
+        inputs = np.column_stack([states[rows], choices])
+        d = len(where)
+        model = GPSarsa(RBF(where, 1.0, range(d)) * Delta(d, share=ALIKE), CHANCE)
+        model.fit(as_rows(inputs, (earned - earned.mean()) / scale))
+        newest = inputs[-NEWEST:]
+        found = []
+        for action in range(len(self.choices)):
+            asked = newest.copy()
+            asked[:, d] = action
+            mean, covariance = model.predict(asked, return_cov=True)
+            found.append([mean.mean(), np.sqrt(covariance.mean())])
+        means, deviations = np.transpose(found)
+        return scale * np.array([means - model.predict(newest).mean(), deviations])
 
     def worth(self, rest: Array) -> float:
         """How much more than expected touches earn by an action taken since."""
@@ -123,10 +144,14 @@ class Contact:
         return float(self.rests[0, same].sum())
 
     @property
-    def hopeful_rest(self) -> Array:
-        """An action for where a flag is not as usual that may be the best, as far as is known."""
+    def hopeful_rests(self) -> Array:
+        """The actions to take since, first the one that may be the best."""
+        return self.ranked(HOPE)
+
+    def ranked(self, bonus: float) -> Array:
+        """The actions to take since, by what they earn and so many standard deviations more."""
         means, deviations = self.rests
-        return self.choices[int(np.argmax(means + HOPE * deviations))]
+        return self.choices[np.argsort(-(means + bonus * deviations), kind="stable")]
 
     # -- files --------------------------------------------------------------------------------
 

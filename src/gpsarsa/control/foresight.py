@@ -18,6 +18,7 @@ from gpsarsa.control.rules import Rule
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.control.tables import Tables
 from gpsarsa.control.values import Values
+from gpsarsa.control.world import strange
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.transitions import Transitions
 
@@ -25,6 +26,7 @@ __all__ = ["Foresight", "imagination_of"]
 
 FRUITFUL = 0.02  # growth of a column's range by which exploring has found something
 HOPEFUL, SHARE = 400, 0.1  # steps, or a share of all, that it goes on without finding any more
+LIES = 5.0  # over 1 − γ: steps with a flag not as usual after which another action is tried there
 CURIOSITY = 0.1  # the unit of its rewards, which are 0 and 1
 FOLLOW, FOLLOW_SHARE = 50, 0.03  # steps, or a share, before what was found is learnt from; thrice if nothing
 
@@ -71,17 +73,39 @@ class Foresight:
 
     def variant(self, rng: np.random.Generator) -> Rule | None:
         """A rule to explore by, where rules are searched for: unless one hopes, the one that was found, once;
-        then draws."""
+        then that one with another rest that may be better, and draws."""
         if not isinstance(self.imagination, Imagination) or not self.curious:
             return None
         imagination = self.imagination
-        if self.unseen and imagination.hope is None:
+        found, hope, contact = imagination.found, imagination.hope, imagination.dynamics.contact
+        rest = contact.hopeful_rests[0]
+        if self.unseen and hope is None:
             self.unseen = False
-            return imagination.found
-        hopes = imagination.hope is not None and self.explored % 2 == 0
-        rule = imagination.hope if hopes else imagination.found
-        rest = imagination.dynamics.contact.hopeful_rest
-        return None if rule is None else rule.drawn(rng)._replace(rest=rest)
+            return found
+        if hope is not None and self.explored % 2 == 0:
+            return hope.drawn(rng)._replace(rest=rest)
+        if found is None:
+            return None
+        other = contact.touching and not np.array_equal(found.rest, rest)
+        as_found = other and (hope is not None or self.explored % 2 == 0)
+        return (found if as_found else found.drawn(rng))._replace(rest=rest)
+
+    def down(self, row: Array) -> bool:
+        """Whether an observation has a flag that is not as usual, where imagined episodes end there."""
+        imagination = self.imagination
+        if not isinstance(imagination, Imagination):
+            return False
+        return bool(strange(row[None], imagination.dynamics.usual)[0])
+
+    def restless(self, action: Array, steps: int) -> Array:
+        """What to do instead of an action where a flag has not been as usual for so many steps of an episode:
+        who lies for long without an end tries one after the other, first what may be the best."""
+        turn = int(steps * (1.0 - self.critic.gamma) / LIES)
+        if turn == 0 or not isinstance(self.imagination, Imagination) or not self.curious:
+            return action
+        rests = self.imagination.dynamics.contact.hopeful_rests
+        others = rests[(rests != action).any(axis=1)]
+        return np.concatenate([action[None], others])[turn % (len(others) + 1)]
 
     def way_out(self, row: Array) -> Callable[[], Array] | None:
         """How to get from an observation to what is not known."""

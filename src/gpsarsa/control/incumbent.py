@@ -85,7 +85,7 @@ class Incumbent:
     def role(self, episode: int, fruitful: bool = False) -> str:
         """Who acts in an episode: "trial" (the challenger), "incumbent", or "explore" (the newest)."""
         holder = self.holder
-        if self.challenger is not None:
+        if self.challenger is not None and episode % RERUN != 0:
             behind = holder is not None and len(holder.returns) < min(len(self.challenger.returns), TRIALS)
             return "incumbent" if behind else "trial"
         every = RERUN

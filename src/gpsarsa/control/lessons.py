@@ -12,10 +12,19 @@ from gpsarsa.control.regression import FINE, sampled
 from gpsarsa.control.shapes import LEAST_LENGTHSCALE
 from gpsarsa.control.world import strange
 
-__all__ = ["NEAR", "Lesson", "around", "spread", "thinned", "touched", "unusual"]
+__all__ = ["NEAR", "Lesson", "Rests", "around", "spread", "thinned", "touched", "unusual"]
 
 NEAR = 200  # rows next to those where something is decided, and as many others, by which it is learnt
 WIDTHS = 3.5  # standard deviations that are a column's width there
+LONG = 10  # steps of one action that say what it does, unless the episode was over
+
+
+class Rests(NamedTuple):
+    """Stretches after touches in which one action was taken wherever a flag was not as usual."""
+
+    rows: NDArray[np.intp]  # where each begins
+    choices: NDArray[np.intp]  # the action's number
+    earned: Array  # until the next one begins
 
 
 class Lesson(NamedTuple):
@@ -33,6 +42,7 @@ class Lesson(NamedTuple):
     since: NDArray[np.intp] | None = None  # after a touch the action that was taken most often, or −1
     later: NDArray[np.bool_] | None = None  # which steps came after the first touch of an episode
     episode: NDArray[np.intp] | None = None  # the number of each step's episode
+    rests: Rests | None = None  # what was done after touches
 
     def about(self, rows: NDArray[np.bool_], outcomes: Array, bounds: dict[str, Any]) -> tuple[Any, ...]:
         """What a regression learns from some of the rows."""
@@ -70,7 +80,10 @@ def touched(lesson: Lesson, usual: Array, choices: Array) -> Lesson:
     over, split = unusual(lesson, usual), lesson.states.shape[1]
     rewards, since, later = lesson.rewards.copy(), np.full(len(over), -1), np.zeros(len(over), np.bool_)
     follows, taken = _follows(lesson), _nearest(lesson.inputs[:, split:], choices)
-    for i in np.flatnonzero(over & ~strange(lesson.states, usual)):
+    down, stretches = strange(lesson.states, usual), list[tuple[int, int, float]]()
+    for i in np.flatnonzero(over & ~down):
+        if later[i]:
+            continue
         way, at = dict[int, None](), int(follows[i])
         while at >= 0 and at not in way:
             way[at] = None
@@ -80,12 +93,32 @@ def touched(lesson: Lesson, usual: Array, choices: Array) -> Lesson:
             rewards[i] += lesson.rewards[rows].sum()
             since[i] = np.bincount(taken[rows]).argmax()
             later[rows] = True
+            stretches += _stretches(rows, taken, down, lesson.rewards)
     inputs, flag = lesson.inputs.copy(), np.flatnonzero(lesson.flag)
     inputs[:, flag] = usual[flag]
     ended = lesson.ended | over
+    numbers = np.array(stretches).reshape(-1, 3)
+    rests = Rests(numbers[:, 0].astype(np.intp), numbers[:, 1].astype(np.intp), numbers[:, 2])
     return lesson._replace(
-        inputs=inputs, rewards=rewards, ended=ended, since=since, later=later, episode=_episodes(follows)
-    )
+        inputs=inputs, rewards=rewards, ended=ended, since=since, later=later, episode=_episodes(follows),
+        rests=rests,
+    )  # fmt: skip
+
+
+def _stretches(
+    way: list[int], taken: NDArray[np.intp], down: NDArray[np.bool_], rewards: Array
+) -> list[tuple[int, int, float]]:
+    """Of the rows after a touch, in their order: where each stretch of one action begins, which one, and what
+    it earned. A few steps say nothing unless they are the last."""
+    at = [place for place, row in enumerate(way) if down[row]]
+    begins = [k for k, place in enumerate(at) if k == 0 or taken[way[place]] != taken[way[at[k - 1]]]]
+    found = []
+    for k, after in zip(begins, [*begins[1:], len(at)], strict=True):
+        last = after == len(at)
+        if last or after - k >= LONG:
+            stretch = way[at[k] : None if last else at[after]]
+            found.append((way[at[k]], int(taken[way[at[k]]]), float(rewards[stretch].sum())))
+    return found
 
 
 def _episodes(follows: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -18,7 +18,7 @@ from gpsarsa.kernels import Kernel
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.transitions import Transitions
 
-__all__ = ["FINE", "FIT_FROM", "LEAST_NOISE", "NOISE", "Regression", "far", "sampled"]
+__all__ = ["FINE", "FIT_FROM", "LEAST_NOISE", "NOISE", "Regression", "as_rows", "far", "sampled"]
 
 PSEUDO_INPUTS, LEARN_WITH = 200, 80  # at most; of an evidence
 FIT_FROM, PLACE_FROM, LEARN_FROM = 3_000, 1_000, 400  # rows: of the posterior, of placement, of the evidence
@@ -104,7 +104,7 @@ class Regression:
         model = SparseGPSarsa(
             kernel, noise, X[pivots(kernel, X, effort * LEARN_WITH, 1e-6)], growth="streaming"
         )
-        found, _ = model._tuned(_regression(X, y, ahead), list(bounds), bounds, STEPS)
+        found, _ = model._tuned(as_rows(X, y, ahead), list(bounds), bounds, STEPS)
         self.kernel, self.noise = found.kernel, found.noise_variance
 
     def fit(
@@ -126,7 +126,7 @@ class Regression:
         Z = places[pivots(self.kernel, places, most, enough)]
         model = SparseGPSarsa(self.kernel, self.noise, Z[:0], growth="streaming")
         model.add_pseudo_inputs(Z)
-        model.fit(_regression(X[rows], y[rows], None if ahead is None else ahead[rows]))
+        model.fit(as_rows(X[rows], y[rows], None if ahead is None else ahead[rows]))
         self.Z, self.weights = model._basis.Z.copy(), model._basis.unwhiten(model._belief.mean)
 
     def forget(self) -> None:
@@ -163,7 +163,8 @@ def sampled(rows: NDArray[np.intp], count: int, rng: np.random.Generator) -> NDA
     return rows if len(rows) <= count else np.sort(rng.choice(rows, count, replace=False))
 
 
-def _regression(X: Array, y: Array, ahead: Array | None = None) -> Transitions:
+def as_rows(X: Array, y: Array, ahead: Array | None = None) -> Transitions:
+    """Outcomes f(x), or differences f(x) − f(ahead), as transitions."""
     if ahead is None:
         return Transitions._trusted(X, y, X, np.zeros(len(y)), np.ones(len(y), dtype=np.bool_))
     return Transitions._trusted(X, y, ahead, np.ones(len(y)), np.ones(len(y), dtype=np.bool_))
