@@ -10,10 +10,10 @@ acted becomes the challenger. A challenger is tried in episodes of training, in 
 has fewer. It takes over after two episodes where it is clearly better (one standard error below its mean is
 above one standard error over the incumbent's mean), after some more where the difference of the means is more
 than its standard error. Exploring goes on meanwhile, every `RERUN`-th episode. It is dropped once its mean
-plus one standard error is below the incumbent's mean; if the trials decide nothing, the larger mean does. The
-incumbent acts every `RERUN`-th episode (every `RERUN_IMAGINED`-th where it was imagined, at once where it goes
-where nobody has been), so that a lucky one is found out. Trials and reruns are training episodes like any
-other: what they see is learnt from.
+plus one standard error is below the incumbent's mean; if the trials decide nothing, the larger mean does.
+The incumbent acts every `RERUN`-th episode (every `RERUN_IMAGINED`-th where it was imagined, at once where it
+goes where nobody has been), so that a lucky one is found out. Trials and reruns are training episodes like
+any other: what they see is learnt from.
 
 An episode's return is a matter of where it began as much as of who acted. Where it can be imagined what the
 incumbent would have returned from there, returns are compared less that, if it makes them less scattered; not
