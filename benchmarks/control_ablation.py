@@ -24,7 +24,7 @@ from benchmarks.control_ours import gpsarsa
 from benchmarks.control_report import first_pass, spaced
 from benchmarks.control_tasks import TASKS
 from benchmarks.pages import put, table
-from gpsarsa.control import agent, contact, dynamics, imagination, potential
+from gpsarsa.control import agent, contact, dynamics, foresight, imagination, incumbent, potential
 from gpsarsa.control.foresight import Foresight
 from gpsarsa.control.imagination import Imagination
 from gpsarsa.control.incumbent import Contender, Incumbent
@@ -139,6 +139,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "judged from ten starts": constant(imagination, "STARTS", 10),
     "lost is the worst to the end": lost_is_the_worst,
     "the newest dream acts": no_incumbent,
+    "nobody explores during trials": constant(incumbent, "MEANWHILE", 10**9),
     "imagination is never doubted": lambda: setattr(Incumbent, "_mistaken", lambda self, shown: (0.0, 0.0)),
     "the incumbent in the newest world": newest_world,
     "dreams at +40 % of data": constant(agent, "GROWTH", 1.4),
@@ -149,8 +150,10 @@ WIDE_PARTS: dict[str, Callable[[], None]] = {
     "a touch is a step like others": no_contact,
     "contact learnt from every step": constant(contact, "FROM_EPISODE", 10**9),
     "rewards are no potential": lambda: setattr(potential, "learn", lambda *given: None),
+    "who lies goes on lying": constant(foresight, "LIES", 1e9),
     "no hope": no_hope,
     "who explores is no challenger": no_explorer_challenges,
+    "nobody explores during trials": constant(incumbent, "MEANWHILE", 10**9),
     "what was found acts by draws alone": lambda: setattr(
         Foresight, "unseen", property(lambda self: False, lambda self, value: None)
     ),

@@ -9,7 +9,7 @@ explores by a rule always is the rule's; where it is no worse than what the incu
 acted becomes the challenger. A challenger is tried in episodes of training, in turn with an incumbent that
 has fewer. It takes over after two episodes where it is clearly better (one standard error below its mean is
 above one standard error over the incumbent's mean), after some more where the difference of the means is more
-than its standard error. Exploring goes on meanwhile, every `RERUN`-th episode. It is dropped once its mean
+than its standard error. Every `MEANWHILE`-th episode still explores. It is dropped once its mean
 plus one standard error is below the incumbent's mean; if the trials decide nothing, the larger mean does.
 The incumbent acts every `RERUN`-th episode (every `RERUN_IMAGINED`-th where it was imagined, at once where it
 goes where nobody has been), so that a lucky one is found out. Trials and reruns are training episodes like
@@ -39,6 +39,7 @@ __all__ = ["Contender", "Incumbent"]
 
 RERUN = 4  # the incumbent acts in every fourth episode
 RERUN_IMAGINED = 2  # in every second one where contenders are imagined: it shows what imagination is worth
+MEANWHILE = 4  # exploring goes on in every fourth one while there is a challenger
 TRIALS = 3  # episodes before a challenger can take over by little
 MOST_TRIALS, MOST_STEPS = 6, 0.1  # after as many episodes and this share of all steps the larger mean decides
 WINDOW = 40  # newest episodes by which a contender is judged
@@ -86,7 +87,7 @@ class Incumbent:
     def role(self, episode: int, fruitful: bool = False) -> str:
         """Who acts in an episode: "trial" (the challenger), "incumbent", or "explore" (the newest)."""
         holder = self.holder
-        if self.challenger is not None and episode % RERUN != 0:
+        if self.challenger is not None and episode % MEANWHILE != 0:
             behind = holder is not None and len(holder.returns) < min(len(self.challenger.returns), TRIALS)
             return "incumbent" if behind else "trial"
         every = RERUN
