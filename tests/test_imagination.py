@@ -1178,7 +1178,7 @@ def test_a_better_one_is_tried_where_imagination_was_wrong():
     incumbent.imagined(*better, np.array([100.0, 101.0, 99.0]))
     assert incumbent.holder.model == "old"
     assert incumbent.challenger.model == "new"
-    assert incumbent.role(0) == "trial"
+    assert incumbent.role(1) == "trial"
 
 
 def test_imagination_may_err_by_less_than_it_promises():
