@@ -9,8 +9,8 @@ explores by a rule always is the rule's; where it is no worse than what the incu
 acted becomes the challenger. A challenger is tried in episodes of training, in turn with an incumbent that
 has fewer. It takes over after two episodes where it is clearly better (one standard error below its mean is
 above one standard error over the incumbent's mean), after some more where the difference of the means is more
-than its standard error. Every `MEANWHILE`-th episode still explores. It is dropped once its mean
-plus one standard error is below the incumbent's mean; if the trials decide nothing, the larger mean does.
+than its standard error. It is dropped once its mean plus one standard error is below the incumbent's mean; if
+the trials decide nothing, the larger mean does. Every `MEANWHILE`-th episode explores all the same.
 The incumbent acts every `RERUN`-th episode (every `RERUN_IMAGINED`-th where it was imagined, at once where it
 goes where nobody has been), so that a lucky one is found out. Trials and reruns are training episodes like
 any other: what they see is learnt from.
