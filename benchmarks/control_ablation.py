@@ -24,7 +24,7 @@ from benchmarks.control_ours import gpsarsa
 from benchmarks.control_report import first_pass, spaced
 from benchmarks.control_tasks import TASKS
 from benchmarks.pages import put, table
-from gpsarsa.control import agent, contact, dynamics, foresight, imagination, incumbent, potential
+from gpsarsa.control import agent, contact, dynamics, foresight, imagination, incumbent, learner, potential
 from gpsarsa.control.foresight import Foresight
 from gpsarsa.control.imagination import Imagination
 from gpsarsa.control.incumbent import Contender, Incumbent
@@ -124,7 +124,7 @@ def no_explorer_challenges() -> None:
 
 PARTS: dict[str, Callable[[], None]] = {
     "everything": lambda: None,
-    "no policy iteration": constant(agent, "ROUNDS", 0),
+    "no policy iteration": constant(learner, "ROUNDS", 0),
     "no imagination": lambda: setattr(agent, "imagination_of", lambda *given: None),
     "no dreams": constant(imagination, "DREAMS", 0),
     "four dreams": constant(imagination, "DREAMS", 4),
@@ -142,7 +142,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "nobody explores during trials": constant(incumbent, "MEANWHILE", 10**9),
     "imagination is never doubted": lambda: setattr(Incumbent, "_mistaken", lambda self, shown: (0.0, 0.0)),
     "the incumbent in the newest world": newest_world,
-    "dreams at +40 % of data": constant(agent, "GROWTH", 1.4),
+    "dreams at +40 % of data": constant(learner, "GROWTH", 1.4),
 }
 WIDE_PARTS: dict[str, Callable[[], None]] = {
     "everything": lambda: None,

@@ -571,7 +571,7 @@ def test_files_that_lack_something(part, tmp_path):
 def test_files_that_lack_an_array(name, tmp_path):
     path = tmp_path / "file"
     agent = made("CartPole").learn(260)
-    agent.improvement.improve(
+    agent.learner.improvement.improve(
         agent.model, 0, agent.rng
     )  # whatever came since then, the sums are those of the store
     agent.save(path)

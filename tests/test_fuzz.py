@@ -67,10 +67,10 @@ INNER = {  # take what the package hands them
     "basis", "belief", "control.agent", "control.ascent", "control.contact", "control.critic",
     "control.descriptions", "control.dynamics", "control.environments", "control.episodes",
     "control.experience", "control.foresight", "control.imagination", "control.improvement",
-    "control.incumbent", "control.lessons", "control.potential", "control.regression", "control.rehearsal",
-    "control.rules", "control.shapes", "control.spaces", "control.tables", "control.values",
-    "control.world", "draws", "evaluation_report", "exact", "offline.datasets", "offline.evaluation",
-    "offline.sums", "optimization", "plots",
+    "control.incumbent", "control.learner", "control.lessons", "control.potential", "control.regression",
+    "control.rehearsal", "control.rules", "control.shapes", "control.spaces", "control.tables",
+    "control.values", "control.world", "draws", "evaluation_report", "exact", "offline.datasets",
+    "offline.evaluation", "offline.sums", "optimization", "plots",
     "reservoir", "sparse", "statistics", "stochasticity", "timescales", "transitions",
 }  # fmt: skip
 ASKED_BY_THE_PACKAGE = {  # with objects of its own

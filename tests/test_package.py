@@ -34,6 +34,7 @@ LAYERS = [
     ["control.callbacks"],
     ["runs"],
     ["control.checkpoints", "control.evaluation"],
+    ["control.learner"],
     ["control.foresight"],
     ["control.tables"],
     ["control.imagination"],

@@ -92,7 +92,7 @@ def test_ends_at_random_are_seen_and_the_values_are_not_those_of_the_residual():
     for seed in range(5):
         agent = SarsaAgent(Drift(), seed=seed, warmup=100, budget=40)
         agent.foresight.imagination = None
-        assert agent.learn(2500).improvement.stochastic
+        assert agent.learn(2500).learner.improvement.stochastic
         shares.append(agent.model.predict(X).mean() / true)
     assert np.median(shares) == pytest.approx(1.0, rel=0.4)
     assert min(shares) > 0.3

@@ -22,6 +22,7 @@ from survival import digest
 from gpsarsa import checkpoint, runs
 from gpsarsa.control.agent import SarsaAgent
 from gpsarsa.control.checkpoints import Checkpoints
+from gpsarsa.control.learner import Learner
 from gpsarsa.runs import RunError
 from gpsarsa.training import train
 
@@ -196,14 +197,14 @@ def test_an_interrupt_signal_ends_with_130(tmp_path):
 
 def test_an_interruption_that_is_swallowed_comes_again(tmp_path, monkeypatch):
     """As by a callback of C, in which exceptions are ignored."""
-    improve = SarsaAgent._restructure
+    improve = Learner._restructure
 
-    def deaf(self):
+    def deaf(self, seen):
         with contextlib.suppress(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-        improve(self)
+        improve(self, seen)
 
-    monkeypatch.setattr(SarsaAgent, "_restructure", deaf)
+    monkeypatch.setattr(Learner, "_restructure", deaf)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):

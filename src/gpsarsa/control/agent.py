@@ -4,26 +4,23 @@
     action, _ = agent.predict(observation)
 
 On every transition the posterior over Q is updated recursively; a novel input becomes a pseudo-input.
-Slower, as data grows: next actions of stored transitions are chosen anew by the improved policy and the
-posterior is solved again (`improvement`); slower still, hyperparameters are learnt by the evidence and the
-pseudo-inputs placed anew (`critic`), and what the environment does is learnt: with that, policies are judged
-and better ones found without a step taken (`imagination`). `predict` acts with the best policy there is
-evidence for (`incumbent`). With method="sarsa" nothing of that is added: the paper's on-policy SARSA.
+Slower, as data grows (`learner`): next actions of stored transitions are chosen anew by the improved policy
+and the posterior is solved again (`improvement`); slower still, hyperparameters are learnt by the evidence
+and the pseudo-inputs placed anew (`critic`), and what the environment does is learnt: with that, policies are
+judged and better ones found without a step taken (`imagination`). `predict` acts with the best policy there
+is evidence for (`incumbent`). With method="sarsa" nothing of that is added: the paper's on-policy SARSA.
 """
 
 from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 from gpsarsa import _validation as check
 from gpsarsa import checkpoint
@@ -40,24 +37,17 @@ from gpsarsa.control.experience import Experience
 from gpsarsa.control.foresight import Foresight, imagination_of
 from gpsarsa.control.improvement import Improvement
 from gpsarsa.control.incumbent import Incumbent
+from gpsarsa.control.learner import Learner, controller
 from gpsarsa.control.rules import Rule
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.control.values import Values
 from gpsarsa.control.world import World
 from gpsarsa.kernels import KernelLike
-from gpsarsa.placement import Novelty, Placement
+from gpsarsa.placement import Placement
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.timescales import Timescales
 
 __all__ = ["SarsaAgent"]
-
-GROWTH = 1.25  # hyperparameters and pseudo-inputs are chosen anew when the data has grown so much
-EVERY, AT_LEAST = 0.08, 20  # the policy is improved when the data has grown by that share, and so many steps
-ROUNDS = 3  # of policy iteration, each time
-IDLE = 4.0  # and so much longer while nothing can be gained
-LATE = 4.0  # slow steps wait for an episode's end, unless they are late by this factor
-SURPRISING = 0.01  # an input that leaves more of its variance unexplained becomes a pseudo-input at once
-ROOM = 1.25  # for those, beyond the budget, until pseudo-inputs are placed anew
 
 
 @dataclass
@@ -152,7 +142,7 @@ class SarsaAgent:
         )  # fmt: skip
         self.env = env
         if model is not None:
-            self._adopt(model)
+            self.learner.adopt(model)
 
     def _prepare(
         self, observations: Observations, actions: Actions, settings: dict[str, Any], policy: Any
@@ -164,50 +154,26 @@ class SarsaAgent:
         self._acting = np.random.default_rng([self.seed, 1])  # for predict, which is no part of learning
         self.critic = Critic(observations, actions, self.gamma, settings["budget"])
         self.experience = Experience(observations.columns, actions.columns, settings["memory"])
-        self.improvement = Improvement(self.experience, actions)
         self.incumbent = Incumbent()
         self.foresight = Foresight(
             None if self.method == "sarsa"
             else imagination_of(observations, actions, self.gamma, settings["budget"]),
             self.critic, self.experience, self.incumbent, isinstance(policy, policies.Curious),
         )  # fmt: skip
+        self.learner = Learner(
+            self.foresight, Improvement(self.experience, actions), self.rng,
+            on_policy=self.method == "sarsa", budget=settings["budget"], warmup=settings["warmup"],
+        )  # fmt: skip
         self.num_timesteps = 0
         self.episodes = 0
-        self.log_evidence = float("nan")  # per transition, when hyperparameters were learnt last
-        self.failures = 0  # slow steps that numerical trouble prevented
-        self._learner: SparseGPSarsa | Timescales | None = None
-        self._own_kernel = False
-        self._next_structure, self._last_improvement = settings["warmup"], 0
         self._began, self._spent = time.monotonic(), 0.0
-
-    def _adopt(self, model: Any) -> None:
-        """Start from a model of the user's."""
-        driven = model.model if isinstance(model, Timescales) else model
-        if not isinstance(driven, SparseGPSarsa):
-            raise TypeError(f"model is a {type(model).__name__}; expected a SparseGPSarsa or a Timescales")
-        columns = self.observations.columns + self.actions.columns
-        if driven.n_features_in_ != columns:
-            raise ValueError(
-                f"the model has {driven.n_features_in_} input columns; expected {columns}: "
-                f"{self.observations.columns} of the observation, {self.actions.columns} of the action"
-            )
-        if self.method == "improving":
-            options = driven.noise, driven.weights, driven.forgetting
-            if model is not driven or driven.n_transitions or options != ("iid", "fitc", 1.0):
-                warnings.warn(
-                    "with method='improving' the agent takes kernel, noise variance and prior mean from the "
-                    "model and does the rest itself; method='sarsa' uses the model as it is",
-                    stacklevel=3,
-                )
-            model = self._driven(self.critic.empty(driven.kernel, driven.noise_variance, driven.prior_mean))
-        self._learner, self._own_kernel = model, True
 
     # -- what it knows ------------------------------------------------------------------------
 
     @property
     def model(self) -> SparseGPSarsa | None:
         """The newest posterior over Q; None before there is one."""
-        return self._learner.model if isinstance(self._learner, Timescales) else self._learner
+        return self.learner.model
 
     @property
     def acting_model(self) -> SparseGPSarsa | None:
@@ -219,6 +185,16 @@ class SarsaAgent:
     def imagination(self) -> Episodes | None:
         """What it knows of the world."""
         return self.foresight.imagination
+
+    @property
+    def log_evidence(self) -> float:
+        """Per transition, when hyperparameters were learnt last."""
+        return self.learner.log_evidence
+
+    @property
+    def failures(self) -> int:
+        """Slow steps that numerical trouble prevented."""
+        return self.learner.failures
 
     @property
     def visited(self) -> Array:
@@ -295,7 +271,7 @@ class SarsaAgent:
             raise ValueError("the agent has no environment; load it with env=… or call set_env(env)")
         course = environments.course(self.env, self.observations, self.actions)
         course.steps = self.num_timesteps
-        _controller()  # now: it looks for libraries in a callback of C, which swallows an interruption
+        controller()  # now: it looks for libraries in a callback of C, which swallows an interruption
         self._began = time.monotonic()
         if called is not None:
             called.agent = self
@@ -349,7 +325,7 @@ class SarsaAgent:
                 if called is not None:
                     going = called.on_episode_end(episode) and going
             else:
-                self._slow_steps(at_end=False)
+                self.learner.slow_steps(self.num_timesteps, at_end=False)
                 if self.num_timesteps % 100 == 0:
                     progress(self.num_timesteps, self._message())
         return going
@@ -429,10 +405,7 @@ class SarsaAgent:
             action = self._act(lane, happening.observation, happening.row)
             following[split:] = action
         ahead, begins = following if discount > 0.0 else x, lane.first or not alone
-        if isinstance(self._learner, Timescales):
-            self._learner._take(x, happening.reward, ahead, discount, begins)
-        elif self._learner is not None:
-            self._learner.observe(x, happening.reward, ahead, discount, begins)
+        self.learner.observe(x, happening.reward, ahead, discount, begins)
         self.experience.add(x, happening.reward, following, discount, self.rng)
         if self.imagination is not None:
             self.imagination.seen(x, happening.row)
@@ -459,7 +432,7 @@ class SarsaAgent:
             )  # fmt: skip
         else:
             self.incumbent.recent.append(lane.total)
-        self._slow_steps(at_end=True)
+        self.learner.slow_steps(self.num_timesteps, at_end=True)
         model, unknown = self.model, float("nan")
         predicted, std = (unknown, unknown) if lane.predicted is None else lane.predicted
         return {
@@ -478,85 +451,6 @@ class SarsaAgent:
             "seconds": self._spent + time.monotonic() - self._began,
         }
 
-    # -- slow steps ---------------------------------------------------------------------------
-
-    def _slow_steps(self, at_end: bool) -> None:
-        """Do what the amount of data makes due."""
-        seen, patience = self.num_timesteps, 1.0 if at_end else LATE
-        if self.method == "sarsa":
-            if self._learner is None and seen >= self._next_structure:
-                self._begin_on_policy()
-            return
-        since, wait = seen - self._last_improvement, 1.0 if at_end else GROWTH
-        if self.foresight.unbeatable():
-            patience, wait = IDLE * patience, IDLE * wait
-        if seen >= self._next_structure * wait:
-            self._attempt(self._restructure)
-            self._next_structure = int(seen * GROWTH)
-        elif self.foresight.due(since, seen):
-            self._attempt(lambda: self.foresight.follow(seen, self.rng))
-        elif self._learner is not None and since >= patience * max(EVERY * seen, AT_LEAST):
-            self._attempt(self._improve)
-        else:
-            return
-        self._last_improvement = seen
-
-    def _attempt(self, step: Callable[[], None]) -> None:
-        """A slow step that numerical trouble cannot spoil: the learner stays as it was.
-
-        On one thread: its matrices are small, the threads of a busy machine take far longer to meet than
-        to compute, and the result is the same on any number of cores.
-        """
-        try:
-            with _controller().limit(limits=1, user_api="blas"):
-                step()
-        except (ArithmeticError, np.linalg.LinAlgError):
-            self.failures += 1
-            self.improvement.forget()
-
-    def _begin_on_policy(self) -> None:
-        """On-policy SARSA without a model of the user's: one made to measure, nothing slow."""
-        model = self.critic.first(self.experience)
-        self._learner = Timescales(
-            model, placement=Novelty(), budget=self.settings["budget"], seed=self._new_seed()
-        ).update(self.experience.transitions())
-
-    def _improve(self) -> None:
-        assert self.model is not None
-        model = self.model.copy()
-        if self.foresight.ruled():  # who acts by rules learns from the world alone
-            self.foresight.imagine(model, self.num_timesteps, self.rng, self._own_kernel, search=False)
-            return
-        self.improvement.rebase(self.model, model)
-        self.improvement.improve(model, ROUNDS, self.rng)
-        self._learner = self._driven(model)
-
-    def _restructure(self) -> None:
-        """Hyperparameters by the evidence, pseudo-inputs by placement, then the improved posterior; and
-        what can be imagined."""
-        critic, improvement, experience = self.critic, self.improvement, self.experience
-        improvement.stochastic = critic.stochastic(experience, self.rng)
-        model = self.model
-        if model is None or model._basis.size == 0:
-            model = critic.first(experience) if model is None else model
-            model = critic.placed(model, model.prior_mean, experience, self.rng)
-            improvement.forget()
-            improvement.improve(model, ROUNDS, self.rng)
-        found, log_evidence = critic.learn(
-            model, experience, self.rng, stochastic=improvement.stochastic, own_kernel=self._own_kernel
-        )
-        improvement.forget()
-        improvement.improve(found, ROUNDS, self.rng)
-        self._learner, self.log_evidence = self._driven(found), log_evidence
-        self.foresight.imagine(found.copy(), self.num_timesteps, self.rng, self._own_kernel)
-
-    def _driven(self, model: SparseGPSarsa) -> Timescales:
-        room = int(ROOM * self.settings["budget"])
-        return Timescales(model, placement=Novelty(SURPRISING), budget=room, drop=None, seed=self._new_seed())
-
-    def _new_seed(self) -> int:
-        return int(self.rng.integers(2**63))
-
     # -- files --------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -565,34 +459,18 @@ class SarsaAgent:
         checkpoint.write(path, arrays, content)
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        policy = policies.described(self.policy)
         arrays = {f"experience.{name}": array for name, array in self.experience.state().items()}
-        content: dict[str, Any] = {
+        own, content = self.learner.state()
+        arrays |= own
+        content |= {
             "observations": self.observations.describe(),
             "actions": self.actions.describe(),
             "settings": self.settings,
-            "policy": policy,
-            "own_kernel": self._own_kernel,
+            "policy": policies.described(self.policy),
             "num_timesteps": self.num_timesteps,
             "episodes": self.episodes,
-            "log_evidence": None if np.isnan(self.log_evidence) else self.log_evidence,
-            "failures": self.failures,
-            "stochastic": self.improvement.stochastic,
-            "schedule": [self._next_structure, self._last_improvement],
             "rng": self.rng.bit_generator.state,
         }
-        learner = self._learner
-        if isinstance(learner, Timescales):
-            own, content["learner"] = learner.state()
-        elif learner is not None:
-            own, model = learner._state()
-            content["learner"] = {"model": model, "kernel": learner._described_kernel()}
-        else:
-            own = {}
-        arrays |= {f"learner.{name}": array for name, array in own.items()}
-        if self.model is not None:
-            sums = self.improvement.state(self.model)
-            arrays |= {f"sums.{name}": array for name, array in sums.items()}
         own, content["foresight"] = self.foresight.state()
         arrays |= {f"foresight.{name}": array for name, array in own.items()}
         own, content["incumbent"] = self.incumbent.state()
@@ -649,21 +527,9 @@ class SarsaAgent:
             policy,
         )
         self.experience.restore(parts["experience"])
-        self._own_kernel = bool(kept["own_kernel"])
         self.num_timesteps, self.episodes = int(kept["num_timesteps"]), int(kept["episodes"])
-        self.log_evidence = float("nan") if kept["log_evidence"] is None else float(kept["log_evidence"])
-        self.failures = int(kept["failures"])
-        self.improvement.stochastic = bool(kept["stochastic"])
-        self._next_structure, self._last_improvement = (int(n) for n in kept["schedule"])
         self.rng.bit_generator.state = kept["rng"]
-        learner = kept.get("learner")
-        if learner is not None and "timescales" in learner:
-            self._learner = Timescales.restored(parts["learner"], learner, kernel=kernel, placement=placement)
-        elif learner is not None:
-            own_kernel = saved_kernel(learner["kernel"], kernel)
-            self._learner = SparseGPSarsa._from_state(own_kernel, parts["learner"], learner["model"])
-        if self.model is not None:
-            self.improvement.restore(parts["sums"], self.model)
+        self.learner.restore(parts, kept, kernel, placement)
         self.foresight.restore(parts["foresight"], kept["foresight"])
         self.incumbent.restore(
             parts["incumbent"],
@@ -680,8 +546,3 @@ class SarsaAgent:
 
 def _missing(decision: policies.Decision) -> Any:
     raise ValueError("the agent was saved with a policy of your own: to learn on, load it with policy=…")
-
-
-@cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
