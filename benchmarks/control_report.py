@@ -1,4 +1,4 @@
-"""Tables and pictures of `benchmarks.control`, for docs/results.md."""
+"""Tables and pictures of `benchmarks.control`, for docs/results.md and, in short, docs/control.md."""
 
 from __future__ import annotations
 
@@ -32,10 +32,14 @@ COLOURS = {
     "sac": "#56B4E9",
 }
 BEGIN, END = "<!-- results: written by make bench-control -->", "<!-- end of results -->"
+SHORT_BEGIN, SHORT_END = (
+    "<!-- results in short: written by make bench-control -->", "<!-- end of results in short -->"
+)  # fmt: skip
 HEADER = (
     "task", "threshold", "contender", "seeds", "steps", "first pass (quartiles)", "pass at all",
     "pass by the aim", "held since: median seed", "held since: pooled", "return at last", "µs a step",
 )  # fmt: skip
+SHORT = 0, 1, 3, 5, 7, 9  # columns of these
 
 
 # -- arithmetic -----------------------------------------------------------------------------------
@@ -75,6 +79,17 @@ def tables(rows: Iterable[Row]) -> str:
         if lines:
             parts.append(f"### {title}\n\n{table([HEADER, *lines])}")
     return "\n\n".join(parts) if parts else "No runs yet."
+
+
+def short_table(rows: Iterable[Row]) -> str:
+    """Markdown: ours alone."""
+    rows = list(rows)
+    lines = [
+        _line(task, "gpsarsa", found)
+        for task in PLAIN + UNTUNED + RESCALED
+        if (found := _of(rows, task, "gpsarsa"))
+    ]
+    return table([[line[i] for i in SHORT] for line in (HEADER, *lines)])
 
 
 def _of(rows: Iterable[Row], task: Task, contender: str) -> list[Row]:
@@ -186,7 +201,7 @@ def _legend(axes: Axes, names: Iterable[str]) -> None:
 
 
 def write(rows: list[Row], folder: Path) -> str:
-    """Draw the pictures and put the tables into results.md; what was put there."""
+    """Draw the pictures and put the tables into results.md and control.md; what was put into the first."""
     page = folder / "results.md"
     text = tables(rows)
     if rows:
@@ -198,6 +213,7 @@ def write(rows: list[Row], folder: Path) -> str:
             text, f"Measured with {_versions(rows)}.",
         ])  # fmt: skip
     put(text, page, BEGIN, END)
+    put(short_table(rows), folder / "control.md", SHORT_BEGIN, SHORT_END)
     return text
 
 

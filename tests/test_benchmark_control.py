@@ -15,6 +15,8 @@ from benchmarks.control import Results, Run
 from benchmarks.control_tasks import TASKS, Judge, Rescaled, Task, marks
 from benchmarks.pages import put, table
 from benchmarks.tiles import TILES, TILINGS, OneHot, TileCoder, TileSarsa
+from gpsarsa import SarsaAgent
+from gpsarsa.control.dynamics import _partners
 
 # -- tile coding ----------------------------------------------------------------------------------
 
@@ -186,6 +188,8 @@ def test_a_dash_where_most_seeds_fail():
 def test_the_report_replaces_what_stood_between_the_marks(tmp_path):
     page = tmp_path / "results.md"
     page.write_text(f"above\n{control_report.BEGIN}\nstale\n{control_report.END}\nbelow\n")
+    short = tmp_path / "control.md"
+    short.write_text(f"{control_report.SHORT_BEGIN}\nstale\n{control_report.SHORT_END}\nbelow\n")
     found = rows(curve(9, 480, 500)) + rows(curve(9, 9), contender="tiles")
     control_report.write(found, tmp_path)
     first = page.read_text()
@@ -195,6 +199,13 @@ def test_the_report_replaces_what_stood_between_the_marks(tmp_path):
     assert first.endswith("\nbelow\n")
     assert "stale" not in first
     assert "tile coding" in first
+    lines = short.read_text().splitlines()
+    assert (
+        lines[2]
+        == "| task | threshold | seeds | first pass (quartiles) | pass by the aim | held since: pooled |"
+    )
+    assert lines[4] == "| CartPole-v1 | 475 | 1 | 1 000 (1 000 – 1 000) | 1 of 1 by 2 500 | 100% of 2 |"
+    assert lines[5:] == ["", control_report.SHORT_END, "below"]
     assert (tmp_path / "results.png").stat().st_size > 0
     assert (tmp_path / "results_others.png").stat().st_size > 0
 
@@ -253,14 +264,40 @@ def test_every_contender_only_runs_where_it_can():
 
 
 def test_the_ablations_table():
-    rows = [
-        {"contender": "everything", "task": "CartPole-v1", "evaluations": [(500, 400.0), (1_000, last)]}
-        for last in (500.0, 475.0, 474.0)
-    ]
-    lines = control_ablation.narrow_table(rows).splitlines()
-    assert lines[0].startswith("|  | CartPole-v1 (475) | MountainCar-v0 (−110) |")
-    assert lines[2].startswith("| everything | 33%, 2 of 3 |  |")
+    def row(part, seed, *values, task="CartPole-v1"):
+        evaluations = [(500 * i, value) for i, value in enumerate(values, 1)]
+        return {"contender": part, "task": task, "seed": seed, "evaluations": evaluations}
+
+    rows = [row("everything", seed, 400.0, last) for seed, last in enumerate((500.0, 475.0, 474.0))]
+    rows += [row("no brinks", 0, 0.0, 9.0), row("no brinks", 1, 480.0, 500.0), row("no brinks", 9, 0.0, 0.0)]
+    rows += [row("no circles", 0, -90.0, -300.0, task="Acrobot-v1")]
+    lines = {line.split(" | ")[0]: line for line in control_ablation.narrow_table(rows).splitlines()}
+    assert lines["| "].startswith("|  | CartPole-v1 (475) | MountainCar-v0 (−110) |")
+    assert lines["| everything"].startswith("| everything | 33%, 2 of 3 |  |")
+    # of the same seeds −50 and +50; Pendulum never ends, so that there are no brinks
+    assert lines["| no brinks"] == "| no brinks | 33%, 1 of 3 |  |  | = |  | +0 ± 50 (2 runs) |"
+    assert lines["| no circles"] == "| no circles | = | = | 50%, 0 of 1 |  | = |  |"
     assert len(lines) == 2 + len(control_ablation.PARTS)
+
+
+@pytest.mark.parametrize("task", control_ablation.NAMES)
+def test_where_a_part_has_nothing_to_do(task, rng):
+    """Few actions to look ahead with, columns on a circle, ends: a part acts where these are."""
+    env = TASKS[task].make()
+    depth = SarsaAgent(env).imagination.depth
+    following, ended = [], 0
+    for _ in range(10):
+        env.reset(seed=int(rng.integers(2**31)))
+        env.action_space.seed(int(rng.integers(2**31)))
+        over = False
+        while not over:
+            row, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            following.append(row)
+            ended, over = ended + terminated, terminated or truncated
+    circle = bool((_partners(np.array(following, dtype=float)) >= 0).any())
+    assert (depth > 1) == (task in control_ablation.ACTS["one step ahead, always"])
+    assert circle == (task in control_ablation.ACTS["no circles"])
+    assert ended == 0 or task in control_ablation.ACTS["no brinks"]
 
 
 def test_the_table_of_rules():
