@@ -39,13 +39,13 @@ def improving(folder: Path) -> None:
 
 
 def sarsa(folder: Path) -> None:
-    trained(folder, 300, warmup=40, method="sarsa")
+    trained(folder, 150, warmup=40, method="sarsa")
 
 
 def evaluate(folder: Path) -> None:
     table = folder.parent / "table.parquet"
     if not table.exists():
-        write_table(table, **tables.columns([20] * 200), rows_per_group=100)
+        write_table(table, **tables.columns([20] * 100), rows_per_group=100)
     source = open_dataset(str(table), rows_per_partition=100)  # many small ones
     folder.mkdir(exist_ok=True)
     checkpoint.sweep(folder, ["model.safetensors"])  # `evaluate_into` does, but learns a kernel first

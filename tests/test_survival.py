@@ -89,7 +89,7 @@ def stop_after(monkeypatch, count, error):
 
 def test_killed_at_random_moments(tmp_path):
     """The script does as many kills as it is told: GPSARSA_KILLS=20."""
-    script = [sys.executable, str(ROOT / "tests" / "survival.py"), "--kills", KILLS, "--steps", "800"]
+    script = [sys.executable, str(ROOT / "tests" / "survival.py"), "--kills", KILLS, "--steps", "500"]
     done = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{KILLS} kills" in done.stdout
