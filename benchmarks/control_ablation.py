@@ -137,8 +137,6 @@ PARTS: dict[str, Callable[[], None]] = {
     "no circles": constant(dynamics, "ROUND", -1.0),
     "lost is the worst to the end": lost_is_the_worst,
     "the newest dream acts": no_incumbent,
-    "nobody explores during trials": constant(incumbent, "MEANWHILE", 10**9),
-    "imagination is never doubted": lambda: setattr(Incumbent, "_mistaken", lambda self, shown: (0.0, 0.0)),
     "the incumbent in the newest world": newest_world,
 }
 # Where a part does something at all; elsewhere runs without it are the same to the bit.

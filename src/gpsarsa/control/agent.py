@@ -427,8 +427,7 @@ class SarsaAgent:
         if self.method == "improving":
             rule = lane.values if isinstance(lane.values, Rule) else None
             self.incumbent.finished(
-                lane.role, lane.model, lane.total, lane.length, self.num_timesteps, lane.start, rule,
-                self.foresight.expected,
+                lane.role, lane.model, lane.total, lane.length, self.num_timesteps, lane.start, rule
             )  # fmt: skip
         else:
             self.incumbent.recent.append(lane.total)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -191,21 +191,13 @@ class Foresight:
                 starts = imagination.some_starts(experience, rng)
                 best = imagination.judge(best.values, starts, best.model)
                 confirmed = imagination.judge(old.values, starts)
-                if holder is not None and holder.returns:
-                    shown = self.expected(holder.starts)
+                if isinstance(best.values, Rule) and holder is not None and holder.returns:
+                    shown = imagination.judge(old.values, np.array(holder.starts)).returns
             self.incumbent.imagined(best, confirmed, shown)
         if isinstance(imagination, Imagination):
             contenders = self.incumbent.holder, self.incumbent.challenger
             found = imagination.found
             self.unseen = all(one is None or one.values is not found for one in contenders)
-
-    def expected(self, starts: Sequence[Array]) -> Array:
-        """What the incumbent returns from some starts, as far as can be imagined; else 0."""
-        imagination, holder = self.imagination, self.incumbent.holder
-        values = None if holder is None else self.values(holder)
-        if imagination is None or values is None:
-            return np.zeros(len(starts))
-        return imagination.judge(values, np.array(starts)).returns
 
     def follow(self, seen: int, rng: np.random.Generator) -> None:
         """More of the world is known than when it was learnt: go on from there."""

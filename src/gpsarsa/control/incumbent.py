@@ -1,9 +1,9 @@
 """Holding what was learnt: the best policy there is evidence for, judged by training returns and imagination.
 
 An incumbent is a posterior, frozen, whose policy is the best there is evidence for; or a rule with the
-posterior of its values (`rules`). Where episodes can be imagined, challengers come from there, and one that
-is imagined to be better takes over at once if imagination was right so far (`Incumbent.imagined`), a rule if
-it is imagined to be better than what the incumbent has shown; who has shown something stays the challenger.
+posterior of its values (`rules`). Where episodes can be imagined, who is imagined to be better takes over at
+once; a rule, the best of a thousand, only if it is imagined to be better than what the incumbent has shown,
+else it is the challenger. Who has shown something stays the challenger (`Incumbent.imagined`).
 Elsewhere an episode that explores with the newest posterior is that posterior's first showing, and one that
 explores by a rule always is the rule's; where it is no worse than what the incumbent does on average, who
 acted becomes the challenger. A challenger is tried in episodes of training, in turn with an incumbent that
@@ -15,17 +15,15 @@ The incumbent acts every `RERUN`-th episode (every `RERUN_IMAGINED`-th where it 
 goes where nobody has been), so that a lucky one is found out. Trials and reruns are training episodes like
 any other: what they see is learnt from.
 
-An episode's return is a matter of where it began as much as of who acted. Where it can be imagined what the
-incumbent would have returned from there, returns are compared less that, if it makes them less scattered; not
-those of rules, which act where single episodes cannot be foreseen. Rules succeed or fail, and three successes
-may be luck: each is taken to have had two more episodes, like recent ones on average.
+Rules succeed or fail, and three successes may be luck: each is taken to have had two more episodes, like
+recent ones on average.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,12 +41,8 @@ MEANWHILE = 4  # exploring goes on in every fourth one while there is a challeng
 TRIALS = 3  # episodes before a challenger can take over by little
 MOST_TRIALS, MOST_STEPS = 6, 0.1  # after as many episodes and this share of all steps the larger mean decides
 WINDOW = 40  # newest episodes by which a contender is judged
-DOUBT = 2.0  # standard errors of the holder's returns from what was imagined of them: imagination is doubted
 LUCK = 2  # more returns, as recent ones were on average, are added to those of rules before they are compared
 RECENT = 20  # newest episodes of all, whose spread stands in where a contender has few
-
-
-Expectation = Callable[[Sequence[Array]], Array]  # what the incumbent returns from some starts, as imagined
 
 
 @dataclass
@@ -108,7 +102,6 @@ class Incumbent:
         so_far: int,
         start: Array,
         rule: Rule | None = None,
-        expected: Expectation | None = None,
     ) -> None:
         """Take in the return of an episode of some `length`, in which `model` (frozen) acted, or a rule.
 
@@ -124,7 +117,7 @@ class Incumbent:
         elif role == "trial" and self.challenger is not None and model is self.challenger.model:
             self.challenger.showed(total, start)
             self.challenger.steps += length
-            self._judge(self.challenger, so_far, expected)
+            self._judge(self.challenger, so_far)
         elif role == "explore" and (rule is not None or not self.imagining):
             contender = Contender(model, steps=length)
             if rule is not None:
@@ -134,17 +127,15 @@ class Incumbent:
                 self.holder = contender
             elif self.challenger is None and total >= self.holder.mean and not self._settled(total):
                 self.challenger = contender
-                self._judge(contender, so_far, expected)
+                self._judge(contender, so_far)
 
     def imagined(self, judged: Any, holder: Any, shown: Array | None = None) -> None:
         """A posterior as it was judged in imagination, and the holder from the same starts; `shown` is what
         is imagined of the holder from where its real episodes began.
 
-        Where it is better by more than chance, it takes over if imagination errs about the holder by less
-        than it promises to gain, or than chance lets tell; else, if trials could tell that gain, it is tried.
-        A rule, the best of a thousand in imagination, takes over if it is better still than what the holder
-        is worth by its real returns, where trials are cheap by more than imagination may be off; else it is
-        tried.
+        Where it is better by more than chance, it takes over. A rule, the best of a thousand in imagination,
+        does so if it is better still than what the holder is worth by its real returns, where trials are
+        cheap by more than imagination may be off; else it is tried.
         """
         self.imagining = True
         values = judged.values
@@ -159,30 +150,17 @@ class Incumbent:
             return
         if isinstance(values, Rule):
             surplus, doubt = self._surplus(shown)
-            if gain - surplus > math.hypot(least, doubt if self._cheap else 0.0):
-                self._replace(contender, keep=True)
-            elif self.challenger is None:
-                self.challenger = contender
-            return
-        error, chance = self._mistaken(shown)
-        if error <= max(DOUBT * chance, gain):
-            self._replace(contender)
-        elif self.challenger is None and gain > chance:
-            self.challenger = contender
+            if gain - surplus <= math.hypot(least, doubt if self._cheap else 0.0):
+                self.challenger = self.challenger or contender
+                return
+        self.holder = contender
+        if self.challenger is not None and not self.challenger.returns:  # who has shown something stays
+            self.challenger = None
 
     @property
     def _cheap(self) -> bool:
         """Whether the trials before a challenger can take over are few steps among all."""
         return TRIALS * float(np.mean(self.lengths or [np.inf])) <= MOST_STEPS * self.so_far
-
-    def _mistaken(self, shown: Array | None) -> tuple[float, float]:
-        """By how much imagination errs about the holder's returns on average, and the standard error."""
-        assert self.holder is not None
-        if shown is None:
-            return 0.0, 0.0
-        returns = np.array(self.holder.returns)
-        errors = returns - shown
-        return abs(float(errors.mean())), self._spread([errors], [returns]) / math.sqrt(len(errors))
 
     def _surplus(self, shown: Array | None) -> tuple[float, float]:
         """How much more the holder is worth than is imagined: n ē / (n + 1), where its n returns were ē above
@@ -197,13 +175,6 @@ class Incumbent:
         errors, share = returns - shown, n / (n + 1.0)
         return share * float(errors.mean()), math.sqrt(share) * self._spread([errors], [returns])
 
-    def _replace(self, contender: Contender, keep: bool = False) -> None:
-        """One that has shown something is kept as the challenger where another takes over by imagination."""
-        challenger = self.challenger
-        self.holder, self.challenger = contender, None
-        if keep and challenger is not None and challenger.returns:
-            self.challenger = challenger
-
     def unbeatable(self, most: float) -> bool:
         """Whether the holder returned `most`, beyond which there is nothing, every time."""
         holder = self.holder
@@ -216,29 +187,23 @@ class Incumbent:
         holder = self.holder
         return holder is not None and len(holder.returns) >= TRIALS and set(holder.returns) == {total}
 
-    def _judge(self, challenger: Contender, so_far: int, expected: Expectation | None) -> None:
+    def _judge(self, challenger: Contender, so_far: int) -> None:
         assert self.holder is not None
         if not self.holder.returns:
             return
-        plain = [np.array(contender.returns) for contender in (challenger, self.holder)]
-        known = plain
-        if expected is not None and not isinstance(challenger.values, Rule):
-            starts = challenger.starts, self.holder.starts
-            known = [returns - expected(own) for returns, own in zip(plain, starts, strict=True)]
-            known = known if _squares(known) < _squares(plain) else plain
+        known = [np.array(contender.returns) for contender in (challenger, self.holder)]
         tried, worse = len(challenger.returns), float(known[0].mean() - known[1].mean())
         if isinstance(challenger.values, Rule):
-            known = plain = [np.append(returns, [np.mean(self.recent)] * LUCK) for returns in plain]
+            known = [np.append(returns, [np.mean(self.recent)] * LUCK) for returns in known]
         (n, mean), (held, least) = ((len(returns), float(returns.mean())) for returns in known)
-        spread = self._spread(known, plain)
+        spread = self._spread(known, known)
         clearly = tried >= 2 and mean - spread / math.sqrt(n) > least + spread / math.sqrt(held)
         if clearly or (tried >= TRIALS and mean - least > spread * math.sqrt(1.0 / n + 1.0 / held)):
-            self._replace(challenger)
+            self.holder, self.challenger = challenger, None
         elif worse + spread / math.sqrt(tried) < 0.0:
             self.challenger = None
         elif tried >= MOST_TRIALS and challenger.steps > MOST_STEPS * so_far:
-            if mean > least:
-                self._replace(challenger)
+            self.holder = challenger if mean > least else self.holder
             self.challenger = None
 
     def _spread(self, known: list[Array], plain: list[Array]) -> float:
