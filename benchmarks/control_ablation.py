@@ -54,16 +54,6 @@ def no_looking_ahead() -> None:
     Imagination._look_ahead = look
 
 
-def newest_world() -> None:
-    made = Imagination.values_of
-
-    def values_of(self: Imagination, *args: Any, **options: Any) -> Any:
-        values = made(self, *args, **options)
-        return None if values is None else values._replace(world=None)
-
-    Imagination.values_of = values_of
-
-
 def no_walls() -> None:
     dynamics.TOUCHED = 10**9
     prepared = dynamics.Dynamics.__init__
@@ -79,7 +69,7 @@ def no_incumbent() -> None:
     def imagined(self: Incumbent, judged: Any, holder: Any, shown: Any = None) -> None:
         values = judged.values
         self.imagining = True
-        self.holder = Contender(judged.model, values=values, world=values.world)
+        self.holder = Contender(judged.model, values=values)
 
     Incumbent.imagined = imagined
 
@@ -137,7 +127,6 @@ PARTS: dict[str, Callable[[], None]] = {
     "no circles": constant(dynamics, "ROUND", -1.0),
     "lost is the worst to the end": lost_is_the_worst,
     "the newest dream acts": no_incumbent,
-    "the incumbent in the newest world": newest_world,
 }
 # Where a part does something at all; elsewhere runs without it are the same to the bit.
 ACTS: dict[str, tuple[str, ...]] = {
@@ -176,7 +165,8 @@ def narrow_table(rows: Iterable[dict[str, Any]]) -> str:
     for part in PARTS:
         own = found.get(part, {})
         cells = [_passes(own.get(name, {})) if name in ACTS.get(part, NAMES) else "=" for name in NAMES]
-        lines.append([part, *cells, "" if part == "everything" else _gain(own, found.get("everything", {}))])
+        acts = {name: own[name] for name in ACTS.get(part, NAMES) if name in own}
+        lines.append([part, *cells, "" if part == "everything" else _gain(acts, found.get("everything", {}))])
     return table(lines)
 
 

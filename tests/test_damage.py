@@ -12,8 +12,6 @@ from hostile import patience
 from fuzz.targets import Workshop, attempts
 from gpsarsa import CheckpointError, SparseGPSarsa, Timescales, checkpoint
 from gpsarsa._table import numbers_read
-from gpsarsa.control.agent import SarsaAgent
-from gpsarsa.control.world import World
 from gpsarsa.kernels import RBF, Delta
 from gpsarsa.offline import DatasetError, open_dataset
 from gpsarsa.offline.evaluation import Evaluation
@@ -83,36 +81,6 @@ def test_a_value_that_is_no_number(workshop):
 
     with pytest.raises(CheckpointError, match=r"changed .*standard_error = 'much'"):
         Evaluation.load(rewritten(workshop, "evaluation", change))
-
-
-def test_a_world_that_the_compiled_loop_could_not_read(workshop):
-    """Its arrays are indexed without checks, by what the file says."""
-    arrays, _ = checkpoint.read(workshop.home / "agent")
-    worlds = {name.rpartition(".world.")[0] for name in arrays if ".world." in name}
-    if not worlds:
-        pytest.skip("the agent has no world yet")
-    holder = worlds.pop()
-    own = {name: arrays[f"{holder}.world.{name}"] for name in World._fields}
-    World.restored(own, 4, 5)
-    for name, bad in {
-        "sizes": own["sizes"] + 10**6,
-        "walls": own["walls"][:1],
-        "codes": own["codes"] + 1000,
-        "terms": own["terms"][:, 1:],
-        "grid": own["grid"][0],
-        "values": own["values"][:, :1],
-        "weights": own["weights"].astype(np.float32),
-        "offset": own["offset"][None],
-        "partners": np.full(4, 4),
-    }.items():
-        with pytest.raises(ValueError, match=r"world|codes"):
-            World.restored({**own, name: bad}, 4, 5)
-
-        def change(arrays, content, name=name, bad=bad):
-            arrays[f"{holder}.world.{name}"] = bad
-
-        with pytest.raises(CheckpointError, match="changed does not describe an agent"):
-            SarsaAgent.load(rewritten(workshop, "agent", change))
 
 
 def test_the_codes_of_a_table_are_read_as_they_were_written():

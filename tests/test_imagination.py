@@ -518,7 +518,7 @@ def test_who_touches_the_ground_gets_what_those_did_who_touched_it():
     np.testing.assert_array_equal(other.dynamics.contact.rest, [1.0])
     np.testing.assert_array_equal(other.world.outcomes(X)[1], rewards)
     np.testing.assert_array_equal(other.world.outcomes(X)[2], fate)
-    values = values_of(posterior(), imagination.candidates, 2, GAMMA, world=imagination.world)
+    values = values_of(posterior(), imagination.candidates, 2, GAMMA)
     for row in ([-0.6, 1.0], [0.4, 1.0]):
         np.testing.assert_array_equal(imagination.plan(values, np.array(row)), [1.0])
     arrays, content = imagination.state()
@@ -901,29 +901,6 @@ def test_few_actions_are_looked_ahead_for_several_steps(experience):
     for s in np.random.default_rng(5).uniform([-0.9, -0.2], [0.98, 0.2], (20, 2)):
         found = imagination._look_ahead(values, s[None])[0]
         close(found[0], np.array(scores(s, 3)))
-
-
-def test_who_acts_in_an_older_world_is_judged_in_the_newest(experience):
-    """It looks ahead in its own; what follows is what is known now."""
-    imagination, model = imagined(walked(150, seed=3)), posterior()
-    imagination.longest = imagination.limit = 15
-    starts = np.array(imagination.starts)[:4]
-    values, older = imagination.values_of(model), imagination.world
-    imagination.learn(experience, np.random.default_rng(1))
-    assert values.world is older is not imagination.world
-    wanted = []
-    for s in starts:
-        total = 0.0
-        for t in range(15):
-            chosen = imagination.plan(values, s)[0]
-            assert chosen == imagination.plan(values._replace(world=older), s)[0]
-            ahead, reward, fate = (e[0] for e in imagination.world.outcomes(np.array([[*s, chosen]])))
-            total, s = total + reward, ahead[:2]
-            total += imagination.least * min(15 - t - 1, 1 / (1 - GAMMA)) * (fate == LOST)
-            if fate:
-                break
-        wanted.append(total)
-    np.testing.assert_allclose(imagination.judge(values, starts).returns, wanted, atol=1e-8)
 
 
 def test_judging_is_imagining_whole_episodes(experience):

@@ -41,7 +41,6 @@ from gpsarsa.control.learner import Learner, controller
 from gpsarsa.control.rules import Rule
 from gpsarsa.control.spaces import Actions, Observations
 from gpsarsa.control.values import Values
-from gpsarsa.control.world import World
 from gpsarsa.kernels import KernelLike
 from gpsarsa.placement import Placement
 from gpsarsa.sparse import SparseGPSarsa
@@ -534,7 +533,6 @@ class SarsaAgent:
             parts["incumbent"],
             kept["incumbent"],
             lambda described: saved_kernel(described, kernel),
-            lambda world: World.restored(world, self.observations.columns, self.experience.columns),
             self.foresight.rule_of,
         )
         for contender in (self.incumbent.holder, self.incumbent.challenger):

@@ -67,8 +67,7 @@ class Foresight:
         if imagination is None or not imagination.ready:
             return None
         if contender.values is None:
-            values: Any = imagination.values_of(contender.model)
-            contender.values = None if values is None else values._replace(world=contender.world)
+            contender.values = imagination.values_of(contender.model)
         return contender.values
 
     def variant(self, rng: np.random.Generator) -> Rule | None:
@@ -174,8 +173,6 @@ class Foresight:
             old = imagination.judge(values, starts, holder.model)
             known.append(old)
             holder.lost = old.lost
-            if (anew := imagination.values_of(holder.model)) is not None:
-                known.append(imagination.judge(anew, starts, holder.model.copy()))
 
         def tuned(rows: Transitions, gamma: float) -> SparseGPSarsa:
             if own_kernel:

@@ -34,7 +34,7 @@ from gpsarsa.control.regression import sampled
 from gpsarsa.control.rehearsal import rehearse
 from gpsarsa.control.rules import LEARNT, Rule, search
 from gpsarsa.control.spaces import Actions, Observations
-from gpsarsa.control.values import Values, values_of
+from gpsarsa.control.values import Values, check_values, values_of
 from gpsarsa.control.world import ENDED, LOST, World, chances, strange
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.transitions import Transitions
@@ -117,7 +117,7 @@ class Imagination(Episodes):
         the one that was learnt for all of them."""
         if isinstance(values, Rule):
             return values.greedy(row[None])[0]
-        world = self.world if values.world is None else values.world
+        world = self.world
         if world.touching[0] and strange(row[None], world.flags[0])[0]:
             return world.rest
         scores, _, _, _ = self._look_ahead(values, row[None])
@@ -126,10 +126,9 @@ class Imagination(Episodes):
     def _look_ahead(self, values: Values, states: Array) -> tuple[Array, Array, Array, NDArray[np.int8]]:
         """What every candidate is worth in every state, some steps ahead: r̂ + γ max (r̂′ + … + γ max Q); and
         ŝ′, r̂ and what becomes of the episode after the first of them."""
-        world, A = self.world if values.world is None else values.world, len(values.candidates)
-        steps, at = [], states
+        A, steps, at = len(values.candidates), [], states
         for _ in range(1 if values.curious else self.depth):
-            steps.append(self._outcomes(values, self._pairs(at, values.candidates), world))
+            steps.append(self._outcomes(values, self._pairs(at, values.candidates), self.world))
             at = steps[-1][0][:, : self.split]
         V, scores = values(steps[-1][0]).max(axis=1), np.empty(0)
         for ahead, rewards, fate in reversed(steps):
@@ -203,8 +202,7 @@ class Imagination(Episodes):
             return self._outcomes(values, X, world, chance)
         scores, ahead, rewards, fate = self._look_ahead(values, states)
         best = scores.argmax(axis=1)
-        foreseen = values.world is None or values.world is self.world
-        if not foreseen or self.dynamics.chancy:  # it is mistaken
+        if self.dynamics.chancy:  # what is foreseen is one half's, what follows another's
             X = np.hstack([states, values.candidates[best]])
             return self._outcomes(values, X, self.world, chance)
         chosen = np.arange(len(states)) * len(values.candidates) + best
@@ -212,8 +210,8 @@ class Imagination(Episodes):
 
     def values_of(self, model: SparseGPSarsa, curious: bool = False) -> Values | None:
         """None where the kernel is not a product of one over observations and one over actions."""
-        gamma, world = (self.curiosity.gamma, None) if curious else (self.gamma, self.world)
-        return values_of(model, self.candidates, self.split, gamma, curious, world)
+        gamma = self.curiosity.gamma if curious else self.gamma
+        return values_of(model, self.candidates, self.split, gamma, curious)
 
     def _rows_ahead(self, values: Values | Rule, X: Array, gamma: float) -> tuple[Array, Array, Array]:
         """From each input some steps, the first with its own action, then greedy in Q: discounted rewards,
@@ -283,7 +281,7 @@ class Imagination(Episodes):
     def _by_rule(
         self, known: list[Judged], starts: Array, experience: Experience, tune: Tuning, rng: Any
     ) -> Judged:
-        """The best of those known, a rule that is searched for, and who looks ahead to the rule's values."""
+        """The best of those known and a rule that is searched for, with a posterior of its values."""
         blank, ruled = self.rule(experience.inputs), [j for j in known if isinstance(j.values, Rule)]
         begun = [blank]  # where searches begin: the best rule there is may be only the best around
         if ruled:  # with the rest that is thought best by now
@@ -302,10 +300,7 @@ class Imagination(Episodes):
             self.hope = self._search(begun[-1] if self.hope is None else self.hope, rng, usual)
         rows = self._dreamt(found, experience, how, rng)
         found.model = self._fitted(tune(rows, how.gamma), rows, DREAMT, rng)
-        values = self.values_of(found.model)
-        assert values is not None
-        looking = self.judge(values, starts, found.model)
-        return max([*known, found, looking], key=lambda judged: judged.mean)
+        return max([*known, found], key=lambda judged: judged.mean)
 
     def rule(self, inputs: Array) -> Rule:
         """A rule by which all is the same, for observations like those of the inputs."""
@@ -404,6 +399,7 @@ class Imagination(Episodes):
                 setattr(self, name, rule)
         if "explorer" in content:
             own: dict[str, Any] = {name: np.array(arrays[f"explorer.{name}"]) for name in EXPLORER}
+            check_values(own, len(self.candidates), self.columns)
             self.explorer = Values(
                 **own,
                 candidates=self.candidates,

@@ -55,7 +55,6 @@ class Contender:
     steps: int = 0  # it took to find out
     values: Any = None  # how it acts where the world is known, see `imagination`
     lost: bool = True  # whether, as far as is imagined, it goes where nobody has been
-    world: Any = None  # in which these look ahead: it stays what it was when the contender was judged
 
     @property
     def mean(self) -> float:
@@ -139,7 +138,7 @@ class Incumbent:
         """
         self.imagining = True
         values = judged.values
-        contender = Contender(judged.model, values=values, lost=judged.lost, world=values.world)
+        contender = Contender(judged.model, values=values, lost=judged.lost)
         if self.holder is None or holder is None:
             self.holder, self.challenger = contender, None
             return
@@ -238,9 +237,6 @@ class Incumbent:
                 if isinstance(contender.values, Rule):
                     rule = contender.values.state()
                     arrays |= {f"{name}.rule.{key}": value for key, value in rule.items()}
-                if contender.world is not None:
-                    world = contender.world._asdict()
-                    arrays |= {f"{name}.world.{key}": value for key, value in world.items()}
         content["imagining"] = self.imagining
         return arrays, content
 
@@ -249,11 +245,10 @@ class Incumbent:
         arrays: Mapping[str, Any],
         content: Mapping[str, Any],
         kernel_of: Any,
-        world_of: Any,
         rule_of: Any,
     ) -> None:
-        """`kernel_of` turns a saved description of a kernel into the kernel, `world_of` the arrays of a world
-        into the world, `rule_of` those of a rule into the rule."""
+        """`kernel_of` turns a saved description of a kernel into the kernel, `rule_of` the arrays of a rule
+        into the rule."""
         self.recent = deque(content["recent"], maxlen=RECENT)
         self.lengths = deque((int(n) for n in content["lengths"]), maxlen=RECENT)
         self.so_far = int(content["so_far"])
@@ -263,7 +258,7 @@ class Incumbent:
             if name in content:
                 kept, own = content[name], _below(arrays, name)
                 model = SparseGPSarsa._from_state(kernel_of(kept["kernel"]), own, kept["model"])
-                world, rule = _below(own, "world"), _below(own, "rule")
+                rule = _below(own, "rule")
                 starts = own.get("starts", ())
                 if len(starts) != len(kept["returns"]):
                     raise ValueError(f"the {name} has {len(starts)} starts of {len(kept['returns'])} returns")
@@ -274,7 +269,6 @@ class Incumbent:
                     int(kept["steps"]),
                     values=rule_of(rule) if rule else None,
                     lost=bool(kept["lost"]),
-                    world=world_of(world) if world else None,
                 )
             setattr(self, name, contender)
 

@@ -43,7 +43,6 @@ class Rule(NamedTuple):
     usual: Array  # the flags as they are where it acts; NaN for other columns
     rest: Array  # the action row for where they are not
     curious: bool = False
-    world: None = None  # it does not look ahead
 
     @classmethod
     def blank(cls, states: Array, candidates: Array, continuous: bool) -> Self:

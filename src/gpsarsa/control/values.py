@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpsarsa._linalg import product
-from gpsarsa._table import kernel_matrix
+from gpsarsa._table import kernel_matrix, numbers_read
 from gpsarsa._validation import Array
 from gpsarsa.control.improvement import by_action
-from gpsarsa.control.world import World
 from gpsarsa.sparse import SparseGPSarsa
 
-__all__ = ["Values", "values_of"]
+__all__ = ["Values", "check_values", "values_of"]
 
 
 class Values(NamedTuple):
@@ -29,7 +29,6 @@ class Values(NamedTuple):
     prior_mean: float
     gamma: float
     curious: bool = False  # rewarded not by the environment, but for leaving what is known
-    world: World | None = None  # in which it looks ahead; None: the one known best
 
     def __call__(self, X: Array) -> Array:
         """Q of each row's observation (a row) with each candidate (a column)."""
@@ -43,12 +42,7 @@ class Values(NamedTuple):
 
 
 def values_of(
-    model: SparseGPSarsa,
-    candidates: Array,
-    split: int,
-    gamma: float,
-    curious: bool = False,
-    world: World | None = None,
+    model: SparseGPSarsa, candidates: Array, split: int, gamma: float, curious: bool = False
 ) -> Values | None:
     """None where the kernel is not a product of one over observations and one over actions."""
     basis, d = model._basis, split + candidates.shape[1]
@@ -57,4 +51,15 @@ def values_of(
         return None
     state, weights = parts
     Zt = np.ascontiguousarray(basis.Z.T)
-    return Values(*state.table(d), Zt, weights, candidates, float(model.prior_mean), gamma, curious, world)
+    return Values(*state.table(d), Zt, weights, candidates, float(model.prior_mean), gamma, curious)
+
+
+def check_values(arrays: Mapping[str, NDArray[Any]], candidates: int, columns: int) -> None:
+    """ValueError where compiled loops, which trust the arrays of some `Values`, would read beyond one."""
+    shapes = {"Zt": (columns, arrays["Zt"].shape[-1]), "weights": (candidates, arrays["Zt"].shape[-1])}
+    shapes["values"] = (numbers_read(arrays["codes"], columns),)
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape or arrays[name].dtype != np.float64:
+            raise ValueError(
+                f"{name} is {arrays[name].dtype} of shape {arrays[name].shape}; expected {shape}"
+            )

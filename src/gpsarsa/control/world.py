@@ -8,14 +8,13 @@ that is there stays there, and imagined episodes can be repeated and compared.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpsarsa._linalg import compiled, product
-from gpsarsa._table import kernel_matrix, kernel_row, numbers_read
+from gpsarsa._table import kernel_matrix, kernel_row
 from gpsarsa._validation import Array
 from gpsarsa.kernels import Kernel
 
@@ -61,34 +60,6 @@ class World(NamedTuple):
     rest: Array  # the action that is taken where a flag is not as usual, if any is
     worth: Array  # one: how much more touches earn by it than otherwise
     touching: NDArray[np.bool_]  # one: whether episodes are over where a flag is not as usual
-
-    @classmethod
-    def restored(cls, arrays: Mapping[str, Any], split: int, columns: int) -> World:
-        """A world out of a file, for observations of `split` and inputs of `columns` numbers; ValueError
-        where the compiled loop, which trusts it, would read beyond an array."""
-        world = cls(**{name: np.array(arrays[name]) for name in cls._fields})
-        most, numbers = world.Zt.shape[-1], world.values.shape[-1]
-        count = split + 4
-        ranges = dict.fromkeys(("grid", "walls", "known", "brinks", "flags"), (2, split))
-        shapes = {
-            "codes": (count, world.codes.shape[-1]), "values": (count, numbers), "Zt": (count, columns, most),
-            "sizes": (count,), "weights": (count, most), "offset": (count,), "scale": (count,),
-            "terms": (split, POINTS), "partners": (split,), "rest": (columns - split,), "worth": (1,),
-            "touching": (1,), **ranges,
-        }  # fmt: skip
-        kinds = {"codes": np.int64, "sizes": np.int64, "partners": np.int64, "touching": np.bool_}
-        for name, shape in shapes.items():
-            array = getattr(world, name)
-            if array.shape != shape or array.dtype != kinds.get(name, np.float64):
-                raise ValueError(f"the world's {name} is {array.dtype} of shape {array.shape}")
-        if world.sizes.min() < 0 or world.sizes.max() > most:
-            raise ValueError(f"the world's sizes are {world.sizes}; expected at most {most}")
-        check_partners(world.partners, split)
-        for codes in world.codes:
-            length = int(np.count_nonzero(codes >= 0))
-            if numbers_read(codes[:length], columns) > numbers:
-                raise ValueError("the world's values are fewer than its codes need")
-        return world
 
     def outcomes(self, X: Array, chance: Array | None = None) -> tuple[Array, Array, NDArray[np.int8]]:
         """After each input: the next observation (the action's columns are 0), the reward, and whether the
