@@ -1098,6 +1098,15 @@ def test_curiosity_is_saved_whole():
     other.restore(*imagination.state())
     for mine, theirs in zip(imagination.explorer, other.explorer, strict=True):
         assert np.array_equal(mine, theirs)
+    arrays, content = imagination.state()  # compiled loops trust them: what does not fit is refused
+    for name, bad in {
+        "codes": arrays["explorer.codes"][:-1],
+        "values": arrays["explorer.values"][:-1],
+        "Zt": arrays["explorer.Zt"][:-1],
+        "weights": arrays["explorer.weights"][1:],
+    }.items():
+        with pytest.raises(ValueError, match=name):
+            Imagination(*spaces_of(), GAMMA, 60).restore({**arrays, f"explorer.{name}": bad}, content)
 
 
 def test_a_policy_of_the_users_own_is_not_curious():

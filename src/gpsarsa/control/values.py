@@ -56,10 +56,10 @@ def values_of(
 
 def check_values(arrays: Mapping[str, NDArray[Any]], candidates: int, columns: int) -> None:
     """ValueError where compiled loops, which trust the arrays of some `Values`, would read beyond one."""
-    shapes = {"Zt": (columns, arrays["Zt"].shape[-1]), "weights": (candidates, arrays["Zt"].shape[-1])}
-    shapes["values"] = (numbers_read(arrays["codes"], columns),)
-    for name, shape in shapes.items():
-        if arrays[name].shape != shape or arrays[name].dtype != np.float64:
-            raise ValueError(
-                f"{name} is {arrays[name].dtype} of shape {arrays[name].shape}; expected {shape}"
-            )
+    M = arrays["Zt"].shape[-1]
+    expected: dict[str, tuple[int, ...]] = {"Zt": (columns, M), "weights": (candidates, M)}
+    expected["values"] = (numbers_read(arrays["codes"], columns),)
+    for name, shape in expected.items():
+        array = arrays[name]
+        if array.shape != shape or array.dtype != np.float64:
+            raise ValueError(f"{name} is {array.dtype} of shape {array.shape}; expected numbers of {shape}")
