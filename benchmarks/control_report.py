@@ -1,4 +1,4 @@
-"""Tables and pictures of `benchmarks.control`, for docs/results.md and, in short, docs/control.md."""
+"""Tables and pictures of `benchmarks.control`, for docs/results.md and, in short, two more pages."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ HEADER = (
     "pass by the aim", "held since: median seed", "held since: pooled", "return at last", "µs a step",
 )  # fmt: skip
 SHORT = 0, 1, 3, 5, 7, 9  # columns of these
+SHORT_PAGES = "control.md", "algorithms/agent.md"
 
 
 # -- arithmetic -----------------------------------------------------------------------------------
@@ -201,7 +202,7 @@ def _legend(axes: Axes, names: Iterable[str]) -> None:
 
 
 def write(rows: list[Row], folder: Path) -> str:
-    """Draw the pictures and put the tables into results.md and control.md; what was put into the first."""
+    """Draw the pictures and put the tables into results.md, and short ones into others; the former."""
     page = folder / "results.md"
     text = tables(rows)
     if rows:
@@ -213,7 +214,8 @@ def write(rows: list[Row], folder: Path) -> str:
             text, f"Measured with {_versions(rows)}.",
         ])  # fmt: skip
     put(text, page, BEGIN, END)
-    put(short_table(rows), folder / "control.md", SHORT_BEGIN, SHORT_END)
+    for name in SHORT_PAGES:
+        put(short_table(rows), folder / name, SHORT_BEGIN, SHORT_END)
     return text
 
 

@@ -188,8 +188,9 @@ def test_a_dash_where_most_seeds_fail():
 def test_the_report_replaces_what_stood_between_the_marks(tmp_path):
     page = tmp_path / "results.md"
     page.write_text(f"above\n{control_report.BEGIN}\nstale\n{control_report.END}\nbelow\n")
-    short = tmp_path / "control.md"
-    short.write_text(f"{control_report.SHORT_BEGIN}\nstale\n{control_report.SHORT_END}\nbelow\n")
+    (tmp_path / "algorithms").mkdir()
+    for short in [tmp_path / name for name in control_report.SHORT_PAGES]:
+        short.write_text(f"{control_report.SHORT_BEGIN}\nstale\n{control_report.SHORT_END}\nbelow\n")
     found = rows(curve(9, 480, 500)) + rows(curve(9, 9), contender="tiles")
     control_report.write(found, tmp_path)
     first = page.read_text()
