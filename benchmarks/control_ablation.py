@@ -106,8 +106,8 @@ def no_explorer_challenges() -> None:
     finished = Incumbent.finished
 
     def told(self: Incumbent, *args: Any) -> None:
-        role, rule, expected = args[0], args[-2], args[-1]
-        finished(self, *args[:-2], None if role == "explore" else rule, expected)
+        role, rule = args[0], args[-1]
+        finished(self, *args[:-1], None if role == "explore" else rule)
 
     Incumbent.finished = told
 
