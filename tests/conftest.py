@@ -3,9 +3,27 @@ import pytest
 from hypothesis import settings
 
 from gpsarsa import cli
+from gpsarsa.control import imagination, rules
 
 settings.register_profile("suite", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("suite")
+
+
+# About what an agent does, not about how well: there it dreams as ever, but of less.
+SHORT_DREAMS = {
+    "test_agent", "test_callbacks", "test_cli", "test_cli_evaluate", "test_datasets", "test_disk",
+    "test_environments", "test_evaluation", "test_policies", "test_survival",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_dreams(request):
+    with pytest.MonkeyPatch.context() as patch:
+        if request.module.__name__ in SHORT_DREAMS:
+            for name, value in {"ROWS": 300, "REAL": 150, "DREAMS": 2, "STARTS": 10, "DREAMT": 50}.items():
+                patch.setattr(imagination, name, value)
+            patch.setattr(rules, "GENERATIONS", 5)
+        yield
 
 
 @pytest.fixture
