@@ -12,7 +12,7 @@ settings.load_profile("suite")
 # About what an agent does, not about how well: there it dreams as ever, but of less.
 SHORT_DREAMS = {
     "test_agent", "test_callbacks", "test_cli", "test_cli_evaluate", "test_datasets", "test_disk",
-    "test_environments", "test_evaluation", "test_policies", "test_survival",
+    "test_environments", "test_evaluation", "test_policies",
 }  # fmt: skip
 
 

@@ -622,7 +622,8 @@ def test_units_do_not_matter(name, units, monkeypatch):
         agents.append(agent)
     assert len(found[0]) >= 3
     np.testing.assert_allclose(found[1], found[0], rtol=1e-4 if name == "Target" else 1e-12)
-    assert agents[0].improvement.stochastic == agents[1].improvement.stochastic
+    stochastic = [agent.learner.improvement.stochastic for agent in agents]
+    assert stochastic[0] == stochastic[1]
 
 
 # ── the incumbent ────────────────────────────────────────────────────────────────────────────────────
@@ -736,7 +737,7 @@ def test_a_restored_incumbent_decides_the_same(episodes):
         assert described == kernel.to_config()
         return kernel
 
-    twin.incumbent.restore(arrays, content, kernel_of, None, None)
+    twin.incumbent.restore(arrays, content, kernel_of, None)
     twin.episode, twin.rng.bit_generator.state = game.episode, game.rng.bit_generator.state
     for name in ("holder", "challenger"):
         mine, theirs = (getattr(each.incumbent, name) for each in (game, twin))
