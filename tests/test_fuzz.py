@@ -157,6 +157,7 @@ TARGETS: dict[str, Target] = {}
 def home():
     """Strange names of files are relative ones."""
     before = os.getcwd()
+    HOME.mkdir(exist_ok=True)  # where tests are shared out, a process may come back to this module
     os.chdir(HOME)
     yield
     os.chdir(before)
