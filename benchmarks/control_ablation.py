@@ -155,7 +155,7 @@ WIDE_PARTS: dict[str, Callable[[], None]] = {
 
 def narrow_table(rows: Iterable[dict[str, Any]]) -> str:
     """Markdown: for each part the share of evaluations that pass, by how many seeds the last is, and how much
-    less that share is than with everything: the mean over tasks and seeds, and its standard error."""
+    larger that share is than with everything: the mean over tasks and seeds, and its standard error."""
     found: dict[str, dict[str, dict[int, list[bool]]]] = {}
     for row in rows:
         passes = [value >= TASKS[row["task"]].threshold for _, value in row["evaluations"]]
