@@ -302,11 +302,21 @@ def test_where_a_part_has_nothing_to_do(task, rng):
 
 
 def test_the_table_of_rules():
-    curves = [(10_000, 250.0), (15_000, 100.0), (20_000, 210.0)], [(10_000, -5.0), (20_000, -20.0)]
-    rows = [{"contender": "no hope", "task": control_ablation.WIDE, "evaluations": curve} for curve in curves]
-    rows.append({"contender": "no hope", "task": "CartPole-v1", "evaluations": [(500, 9.0)]})
+    def row(part, seed, *evaluations, task=control_ablation.WIDE):
+        return {"contender": part, "task": task, "seed": seed, "evaluations": evaluations}
+
+    rows = [
+        row("no hope", 3, (5_000, 250.0), (7_500, 100.0), (10_000, 210.0)),
+        row("no hope", 4, (5_000, -5.0), (10_000, -20.0)),
+        row("no hope", 4, (500, 9.0), task="CartPole-v1"),
+        row("everything", 3, (10_000, 165.0)),
+        row("everything", 4, (10_000, 10.0)),
+    ]
     lines = control_ablation.wide_table(rows).splitlines()
-    assert lines[2:] == ["| no hope | 10 000, ∞ | 155, −20 | 33% |"]
+    assert lines[2:] == [
+        "| everything | ∞, ∞ | 165, 10 | 0% |  |",
+        "| no hope | 5 000, ∞ | 155, −20 | 33% | −20 ± 10 (2 runs) |",
+    ]
 
 
 def test_every_part_of_those_for_many_columns_can_be_taken_away():
