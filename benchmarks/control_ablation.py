@@ -154,6 +154,7 @@ PARTS: dict[str, Callable[[], None]] = {
 # Where a part does something at all; elsewhere runs without it are the same to the bit.
 ACTS: dict[str, tuple[str, ...]] = {
     "one step ahead, always": ("CartPole-v1",),  # three actions or more look one step ahead anyway
+    "a prior mean of 0": ("CartPole-v1",),  # elsewhere it is 0: the median reward is not positive
     "no walls": ("MountainCar-v0", "Acrobot-v1", "Pendulum-v1", "MountainCarContinuous-v0"),
     "no brinks": ("CartPole-v1", "MountainCar-v0", "Acrobot-v1", "MountainCarContinuous-v0"),
     "no circles": ("Acrobot-v1", "Pendulum-v1"),
@@ -163,7 +164,8 @@ PLAN: tuple[tuple[range, dict[str, tuple[str, ...]]], ...] = (
     (range(200, 203), {part: ACTS.get(part, NAMES) for part in PARTS}),
     (range(205, 209), {part: ACTS.get(part, NAMES) for part in (
         "everything", "no real transitions in dreams", "lost is the worst to the end",
-        "one step ahead, always", "no circles", "no walls", "not looking ahead",
+        "one step ahead, always", "no circles", "no walls", "not looking ahead", "dreams of one step",
+        "a prior mean of 0",
     )}),
     (range(209, 215), {
         "everything": NAMES[1:],

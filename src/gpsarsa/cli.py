@@ -142,11 +142,8 @@ def _add_train(commands: Any) -> None:
     add("--steps", type=_positive, metavar="N", help="environment steps (default 10000)")
     add("--seed", type=_count, metavar="S", help="makes the run repeatable (default 0)")
     add("--out", metavar="DIR", help="the run's folder (default runs/ENV-SEED)")
-    add(
-        "--resume",
-        action="store_true",
-        help="go on with the run in DIR; seed, steps and the agent's settings are as they were",
-    )
+    add("--resume", action="store_true",
+        help="go on with the run in DIR; seed, steps and the agent's settings are as they were")  # fmt: skip
     add("--gamma", type=_fraction, metavar="G", help="discount (default 0.97)")
     add("--env-argument", action="append", type=_argument, metavar="NAME=VALUE", dest="env_arguments",
         help="passed to the environment; the value in JSON or plain text; may be repeated")  # fmt: skip
