@@ -165,14 +165,15 @@ class Incumbent:
         """How much more the holder is worth than is imagined: n ē / (n + 1), where its n returns were ē above
         what is imagined from their starts; and the standard deviation √(n / (n + 1)) σ of what imagination
         says of a new one beside it. Such errors are taken to vary among contenders as much, by σ², as they do
-        among a contender's episodes."""
+        among a contender's episodes: as much less than returns as they do less among those that are known."""
         assert self.holder is not None
         n = len(self.holder.returns)
         if shown is None or n == 0:
             return 0.0, 0.0
         returns = np.array(self.holder.returns)
-        errors, share = returns - shown, n / (n + 1.0)
-        return share * float(errors.mean()), math.sqrt(share) * self._spread([errors], [returns])
+        errors, weight, varied = returns - shown, n / (n + 1.0), _squares([returns])
+        less = min(_squares([errors]) / varied, 1.0) if n > 2 and varied > 0.0 else 1.0
+        return weight * float(errors.mean()), math.sqrt(weight) * self._spread([errors], less)
 
     def unbeatable(self, most: float) -> bool:
         """Whether the holder returned `most`, beyond which there is nothing, every time."""
@@ -195,7 +196,7 @@ class Incumbent:
         if isinstance(challenger.values, Rule):
             known = [np.append(returns, [np.mean(self.recent)] * LUCK) for returns in known]
         (n, mean), (held, least) = ((len(returns), float(returns.mean())) for returns in known)
-        spread = self._spread(known, known)
+        spread = self._spread(known)
         clearly = tried >= 2 and mean - spread / math.sqrt(n) > least + spread / math.sqrt(held)
         if clearly or (tried >= TRIALS and mean - least > spread * math.sqrt(1.0 / n + 1.0 / held)):
             self.holder, self.challenger = challenger, None
@@ -205,14 +206,12 @@ class Incumbent:
             self.holder = challenger if mean > least else self.holder
             self.challenger = None
 
-    def _spread(self, known: list[Array], plain: list[Array]) -> float:
-        """The standard deviation of a policy's returns, or of what is `known` of them, over all contenders.
-        Where these have few, it is that of all recent ones, or as much less as what is known varies less."""
+    def _spread(self, known: list[Array], less: float = 1.0) -> float:
+        """The standard deviation of a policy's returns, over all contenders; where these have few, it is that
+        of all recent ones, whose variance counts as one more, `less` times as large."""
         freedom = sum(len(returns) - 1 for returns in known)
         prior = float(np.var(self.recent)) if self.recent else 0.0
-        squares, of_all = _squares(known), _squares(plain)
-        share = squares / of_all if freedom > 1 and of_all > 0.0 else 1.0
-        return math.sqrt((squares + min(share, 1.0) * prior) / (freedom + 1))
+        return math.sqrt((_squares(known) + less * prior) / (freedom + 1))
 
     # -- files --------------------------------------------------------------------------------
 
