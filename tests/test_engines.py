@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -340,15 +341,24 @@ def test_ray_that_is_not_installed(table, monkeypatch):
         evaluate(table, engine="ray", **given_model())
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "[::1]:1", "127.0.0.1:99999"])
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "[::1]:1"])
 def test_a_cluster_that_does_not_answer(address):
     with pytest.raises(EngineError, match=r"Ray cannot be reached at .*; check the address"):
         engines._knock(address)
 
 
-def test_an_address_that_is_none():
+@pytest.mark.parametrize("address", ["somewhere", "127.0.0.1:"])
+def test_an_address_that_is_none(address):
     with pytest.raises(EngineError, match="expected HOST:PORT"):
-        engines._knock("somewhere")
+        engines._knock(address)
+
+
+def test_a_port_beyond_the_last_is_not_another():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        engines._knock(f"127.0.0.1:{port}")
+        with pytest.raises(EngineError, match="expected HOST:PORT"):
+            engines._knock(f"127.0.0.1:{port + 2**16}")  # the system would take it modulo 2¹⁶
 
 
 def test_a_policy_that_workers_cannot_import(table, cluster, tmp_path, monkeypatch):

@@ -48,12 +48,12 @@ def test_mountain_car_trains_and_writes_its_report(tmp_path, capsys):
 
 
 def test_cartpole_goes_on_from_the_file_bit_for_bit(tmp_path, capsys):
-    found = example("cartpole").main(tmp_path, steps=250, more=50, every=50, seeds=1)
+    found = example("cartpole").main(tmp_path, steps=350, more=50, every=50, seeds=1)
     assert found["gap"] == 0.0
-    assert found["steps"] == 300
+    assert found["steps"] == 400
     steps, means = np.array(found["curves"][0]).T
-    np.testing.assert_array_equal(steps, np.arange(50, 301, 50))
-    assert means.max() > 100.0  # chance: 22
+    np.testing.assert_array_equal(steps, np.arange(50, 401, 50))
+    assert means.max() > 100.0  # chance: 22; six seeds lie between 208 and 500
     assert "never left memory differ by at most 0." in capsys.readouterr().out
     assert_drawn(tmp_path / "cartpole.png")
 

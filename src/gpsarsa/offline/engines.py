@@ -33,6 +33,7 @@ Progressed = Callable[[int, bool], None]  # told how many were done before, and 
 SUM_AT_ONCE = 8  # sums that one task of the tree adds up
 TRIES = 3  # of a task whose worker is lost, after the first
 PATIENCE = 5.0  # seconds that a cluster may take to answer
+MAX_PORT = 2**16 - 1  # a greater one would be taken modulo 2¹⁶: another port
 
 
 class EngineError(RuntimeError):
@@ -234,7 +235,7 @@ class _Tree:
 def _knock(address: str) -> None:
     """EngineError where nobody listens: Ray itself would try for a minute, and may end the process."""
     host, colon, port = address.rpartition("://")[2].rpartition(":")
-    if not colon or not port.isdecimal():
+    if not colon or not port.isdecimal() or int(port) > MAX_PORT:
         if address in ("auto", "local"):
             return
         raise EngineError(
@@ -243,7 +244,7 @@ def _knock(address: str) -> None:
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE):
             return
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise _unreachable(address, str(error)) from error
 
 
