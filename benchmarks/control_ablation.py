@@ -197,9 +197,10 @@ WIDE_PARTS: dict[str, Callable[[], None]] = {
     "rewards are no potential": lambda: setattr(potential, "learn", lambda *given: None),
     "who lies goes on lying": constant(foresight, "LIES", 1e9),
     "no hope": no_hope,
+    "trials are never cheap": lambda: setattr(Incumbent, "_cheap", False),
     "lost is the worst to the end": lost_is_the_worst,
     "no real transitions in dreams": constant(imagination, "REAL", 0),
-    "imagination is believed": lambda: setattr(Incumbent, "_surplus", lambda self, shown: 0.0),
+    "imagination is believed": lambda: setattr(Incumbent, "_surplus", lambda self, shown: (0.0, 0.0)),
 }
 
 

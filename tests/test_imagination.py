@@ -1178,10 +1178,30 @@ def test_a_rule_is_not_compared_with_what_nobody_has_shown():
     assert incumbent.holder.model == "new"
 
 
+def test_a_rule_must_be_better_by_more_than_imagination_may_be_off():
+    """The holder returned 40 and 60, 20 more on average than is imagined, and two thirds of that count. What
+    is imagined of the new one may be off by as much as these differ, 10, or so: that counts where trials are
+    cheap, 300 steps of 3 000."""
+    surplus, deviation = 20.0 * 2.0 / 3.0, 10.0 * np.sqrt(2.0 / 3.0)
+    enough = surplus + deviation
+    for length, gain, who in (
+        (100, enough + 0.1, "new"), (100, enough - 0.1, "old"),
+        (101, surplus + 0.1, "new"), (101, surplus - 0.1, "old"),
+    ):  # fmt: skip
+        incumbent = held(40.0, 60.0)
+        incumbent.finished("random", None, 0.0, length, 3_000, np.zeros(2))
+        incumbent.recent.clear()
+        assert incumbent._surplus(np.full(2, 30.0)) == pytest.approx((surplus, deviation))
+        incumbent.imagined(ruled(np.full(3, 30.0 + gain)), judged("", np.full(3, 30.0)), np.full(2, 30.0))
+        assert incumbent.holder.model == who
+        assert (incumbent.challenger is None) == (who == "new")
+
+
 @pytest.mark.parametrize(("gain", "who"), [(12.0, "old"), (140.0, "new")])
 def test_who_has_shown_much_gives_way_to_no_small_promise(gain, who):
     """The holder returned 64 more than is imagined, by more or less."""
     incumbent = held(*[198.0, 318.0] * 11)
+    incumbent.finished("random", None, 250.0, 100, 10_000, np.zeros(2))
     incumbent.imagined(ruled(np.full(9, 194.0 + gain)), judged("old", np.full(9, 194.0)), np.full(22, 194.0))
     assert incumbent.holder.model == who
     assert (incumbent.challenger is None) == (who == "new")

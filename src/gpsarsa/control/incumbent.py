@@ -72,6 +72,8 @@ class Incumbent:
         self.holder: Contender | None = None
         self.challenger: Contender | None = None
         self.recent: deque[float] = deque(maxlen=RECENT)
+        self.lengths: deque[int] = deque(maxlen=RECENT)  # of the same episodes
+        self.so_far = 0  # steps of all episodes
         self.imagining = False  # whether contenders come from imagination, not from exploring episodes
 
     def role(self, episode: int, fruitful: bool = False) -> str:
@@ -103,6 +105,8 @@ class Incumbent:
         `so_far` counts the steps of all episodes; `start` is the observation with which this one began.
         """
         self.recent.append(total)
+        self.lengths.append(length)
+        self.so_far = so_far
         if model is None:
             return
         if role == "incumbent" and self.holder is not None and model is self.holder.model:
@@ -125,7 +129,8 @@ class Incumbent:
         is imagined of the holder from where its real episodes began.
 
         Where it is better by more than chance, it takes over. A rule, the best of a thousand in imagination,
-        does so if it is better still than what the holder is worth by its real returns; else it is tried.
+        does so if it is better still than what the holder is worth by its real returns, where trials are
+        cheap by more than imagination may be off; else it is tried.
         """
         self.imagining = True
         values = judged.values
@@ -138,21 +143,33 @@ class Incumbent:
         least = float(gains.std()) / math.sqrt(len(gains))
         if gain <= least:
             return
-        if isinstance(values, Rule) and gain - self._surplus(shown) <= least:
-            self.challenger = self.challenger or contender
-            return
+        if isinstance(values, Rule):
+            surplus, doubt = self._surplus(shown)
+            if gain - surplus <= math.hypot(least, doubt if self._cheap else 0.0):
+                self.challenger = self.challenger or contender
+                return
         self.holder = contender
         if self.challenger is not None and not self.challenger.returns:  # who has shown something stays
             self.challenger = None
 
-    def _surplus(self, shown: Array | None) -> float:
+    @property
+    def _cheap(self) -> bool:
+        """Whether the trials before a challenger can take over are few steps among all."""
+        return TRIALS * float(np.mean(self.lengths or [np.inf])) <= MOST_STEPS * self.so_far
+
+    def _surplus(self, shown: Array | None) -> tuple[float, float]:
         """How much more the holder is worth than is imagined: n ē / (n + 1), where its n returns were ē above
-        what is imagined from their starts."""
+        what is imagined from their starts; and the standard deviation √(n / (n + 1)) σ of what imagination
+        says of a new one beside it. Such errors are taken to vary among contenders as much, by σ², as they do
+        among a contender's episodes: as much less than returns as they do less among those that are known."""
         assert self.holder is not None
         n = len(self.holder.returns)
         if shown is None or n == 0:
-            return 0.0
-        return n / (n + 1.0) * float(np.mean(np.array(self.holder.returns) - shown))
+            return 0.0, 0.0
+        returns = np.array(self.holder.returns)
+        errors, weight, varied = returns - shown, n / (n + 1.0), _squares([returns])
+        less = min(_squares([errors]) / varied, 1.0) if n > 2 and varied > 0.0 else 1.0
+        return weight * float(errors.mean()), math.sqrt(weight) * self._spread([errors], less)
 
     def unbeatable(self, most: float) -> bool:
         """Whether the holder returned `most`, beyond which there is nothing, every time."""
@@ -185,19 +202,19 @@ class Incumbent:
             self.holder = challenger if mean > least else self.holder
             self.challenger = None
 
-    def _spread(self, known: list[Array]) -> float:
+    def _spread(self, known: list[Array], less: float = 1.0) -> float:
         """The standard deviation of a policy's returns, over all contenders; where these have few, it is that
-        of all recent ones, whose variance counts as one more."""
-        squares = math.fsum(float(np.square(returns - returns.mean()).sum()) for returns in known)
+        of all recent ones, whose variance counts as one more, `less` times as large."""
         freedom = sum(len(returns) - 1 for returns in known)
         prior = float(np.var(self.recent)) if self.recent else 0.0
-        return math.sqrt((squares + prior) / (freedom + 1))
+        return math.sqrt((_squares(known) + less * prior) / (freedom + 1))
 
     # -- files --------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays: dict[str, Any] = {}
-        content: dict[str, Any] = {"recent": list(self.recent)}
+        content: dict[str, Any] = {"recent": list(self.recent), "lengths": list(self.lengths)}
+        content["so_far"] = self.so_far
         for name in ("holder", "challenger"):
             contender = getattr(self, name)
             if contender is not None:
@@ -228,6 +245,8 @@ class Incumbent:
         """`kernel_of` turns a saved description of a kernel into the kernel, `rule_of` the arrays of a rule
         into the rule."""
         self.recent = deque(content["recent"], maxlen=RECENT)
+        self.lengths = deque((int(n) for n in content["lengths"]), maxlen=RECENT)
+        self.so_far = int(content["so_far"])
         self.imagining = bool(content["imagining"])
         for name in ("holder", "challenger"):
             contender = None
@@ -247,6 +266,11 @@ class Incumbent:
                     lost=bool(kept["lost"]),
                 )
             setattr(self, name, contender)
+
+
+def _squares(known: list[Array]) -> float:
+    """Σ (return − mean)², each contender's around its own mean."""
+    return math.fsum(float(np.square(returns - returns.mean()).sum()) for returns in known)
 
 
 def _below(arrays: Mapping[str, Any], name: str) -> dict[str, Any]:
