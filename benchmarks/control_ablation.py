@@ -2,10 +2,10 @@
 
 The default agent, and the same with one part taken away, on seeds that are not those of `benchmarks.control`,
 on tasks that can be learnt in 3 000 steps; parts that are there for more than six columns on LunarLander,
-over 10 000. Each finished run is one line of `control_ablation.jsonl`; an interrupted benchmark goes on where
-it was. The tables go into docs/control.md: of the evaluations every 500 steps, five episodes each (500 on
-FrozenLake), how many reach the threshold, and how many more or less without the part, seed by seed; and
-LunarLander's returns.
+over 10 000, and those that act late over 20 000. Each finished run is one line of `control_ablation.jsonl`;
+an interrupted benchmark goes on where it was. The tables go into docs/control.md: of the evaluations every
+500 steps, five episodes each (500 on FrozenLake), how many reach the threshold, and how many more or less
+without the part, seed by seed; and LunarLander's returns.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ CATEGORIES = ("FrozenLake-v1",)
 NAMES = NUMBERS + CATEGORIES
 STEPS, EPISODES = 3_000, 5
 WIDE, WIDE_SEEDS, WIDE_STEPS = "LunarLander-v3", (203, 204, 215, 216), 10_000
+LATE_STEPS = 20_000
 
 
 def constant(module: Any, name: str, value: Any) -> Callable[[], None]:
@@ -175,7 +176,6 @@ ACTS: dict[str, tuple[str, ...]] = {
     "no plan with more patience": CATEGORIES,
 }
 # Three seeds of every part; four more where these did not say whether it helps; six of what was still open.
-# All of them where there are categories: a run takes seconds.
 PLAN: tuple[tuple[range, dict[str, tuple[str, ...]]], ...] = (
     (range(200, 203), {part: ACTS.get(part, NAMES) for part in PARTS}),
     (range(205, 209), {part: ACTS.get(part, NUMBERS) for part in (
@@ -187,7 +187,7 @@ PLAN: tuple[tuple[range, dict[str, tuple[str, ...]]], ...] = (
         "no real transitions in dreams": ("MountainCar-v0", "MountainCarContinuous-v0"),
         "no circles": ("Acrobot-v1", "Pendulum-v1"),
     }),
-    (range(205, 215), {part: CATEGORIES for part in PARTS if ACTS.get(part, CATEGORIES) == CATEGORIES}),
+    (range(205, 209), {part: CATEGORIES for part in PARTS if ACTS.get(part, CATEGORIES) == CATEGORIES}),
 )  # fmt: skip
 WIDE_PARTS: dict[str, Callable[[], None]] = {
     "everything": lambda: None,
@@ -202,6 +202,8 @@ WIDE_PARTS: dict[str, Callable[[], None]] = {
     "no real transitions in dreams": constant(imagination, "REAL", 0),
     "imagination is believed": lambda: setattr(Incumbent, "_surplus", lambda self, shown: (0.0, 0.0)),
 }
+
+LATE_PARTS = "everything", "trials are never cheap", "imagination is believed"
 
 
 def narrow_table(rows: Iterable[dict[str, Any]]) -> str:
@@ -247,15 +249,15 @@ def _difference(gains: list[Any]) -> str:
     return f"{np.mean(gains):+.0f} ± {error:.0f} ({len(gains)} runs)".replace("-", "−")
 
 
-def wide_table(rows: Iterable[dict[str, Any]]) -> str:
-    """Markdown: for each part, over the second half of all evaluations, the mean return of each seed, and how
-    much more that is than with everything."""
-    threshold, half = TASKS[WIDE].threshold, WIDE_STEPS // 2
+def wide_table(rows: Iterable[dict[str, Any]], steps: int) -> str:
+    """Markdown: for each part, over the second half of all evaluations of runs of so many steps, the mean
+    return of each seed, and how much more that is than with everything."""
+    threshold, half = TASKS[WIDE].threshold, steps // 2
     of_late = f"mean return since {spaced(half)}, each seed", "of these evaluations pass", "return more"
     lines = [["", f"first passed {threshold:g}", *of_late]]
     found: dict[str, dict[int, list[Any]]] = {}
-    for row in rows:
-        if row["task"] == WIDE:
+    for row in sorted(rows, key=lambda row: row["seed"]):
+        if row["task"] == WIDE and row["steps"] == steps:
             found.setdefault(row["contender"], {})[row["seed"]] = row["evaluations"]
     late = {
         part: {seed: [value for step, value in curve if step > half] for seed, curve in curves.items()}
@@ -299,12 +301,14 @@ def main() -> None:
             Run(part, name, seed, STEPS)
             for seeds, parts in PLAN for seed in seeds for part, names in parts.items() for name in names
         ]  # fmt: skip
-        runs += [Run(part, WIDE, seed, WIDE_STEPS) for seed in WIDE_SEEDS for part in WIDE_PARTS]
+        for parts, steps in (WIDE_PARTS, WIDE_STEPS), (LATE_PARTS, LATE_STEPS):
+            runs += [Run(part, WIDE, seed, steps) for seed in WIDE_SEEDS for part in parts]
         wanted = [run for run in runs if run.task in (options.tasks or (*NAMES, WIDE))]
         carry_out(wanted, results, "", options.at_once, partial(execute, module="control_ablation"))
     put(narrow_table(row for row in results.rows if row["task"] != WIDE), PAGE, BEGIN, END)
     if any(row["task"] == WIDE for row in results.rows):
-        put(wide_table(results.rows), PAGE, WIDE_BEGIN, WIDE_END)
+        tables_of = [wide_table(results.rows, steps) for steps in (WIDE_STEPS, LATE_STEPS)]
+        put("\n\n".join(tables_of), PAGE, WIDE_BEGIN, WIDE_END)
 
 
 if __name__ == "__main__":

@@ -305,7 +305,7 @@ def test_where_a_part_has_nothing_to_do(task, rng):
 
 def test_the_table_of_rules():
     def row(part, seed, *evaluations, task=control_ablation.WIDE):
-        return {"contender": part, "task": task, "seed": seed, "evaluations": evaluations}
+        return {"contender": part, "task": task, "seed": seed, "steps": 10_000, "evaluations": evaluations}
 
     rows = [
         row("no hope", 3, (5_000, 250.0), (7_500, 100.0), (10_000, 210.0)),
@@ -313,8 +313,9 @@ def test_the_table_of_rules():
         row("no hope", 4, (500, 9.0), task="CartPole-v1"),
         row("everything", 3, (10_000, 165.0)),
         row("everything", 4, (10_000, 10.0)),
+        {**row("everything", 4, (10_000, 99.0), (20_000, 99.0)), "steps": 20_000},
     ]
-    lines = control_ablation.wide_table(rows).splitlines()
+    lines = control_ablation.wide_table(rows, 10_000).splitlines()
     assert lines[2:] == [
         "| everything | ∞, ∞ | 165, 10 | 0% |  |",
         "| no hope | 5 000, ∞ | 155, −20 | 33% | −20 ± 10 (2 runs) |",
