@@ -32,6 +32,7 @@ from gpsarsa.control import (
     dynamics,
     foresight,
     imagination,
+    incumbent,
     learner,
     potential,
     tables,
@@ -142,6 +143,16 @@ def no_hope() -> None:
     Imagination._by_rule = by_rule
 
 
+def no_explorer_challenges() -> None:
+    finished = Incumbent.finished
+
+    def told(self: Incumbent, *args: Any) -> None:
+        role, rule = args[0], args[-1]
+        finished(self, *args[:-1], None if role == "explore" else rule)
+
+    Incumbent.finished = told
+
+
 PARTS: dict[str, Callable[[], None]] = {
     "everything": lambda: None,
     "no policy iteration": constant(learner, "ROUNDS", 0),
@@ -197,6 +208,11 @@ WIDE_PARTS: dict[str, Callable[[], None]] = {
     "rewards are no potential": lambda: setattr(potential, "learn", lambda *given: None),
     "who lies goes on lying": constant(foresight, "LIES", 1e9),
     "no hope": no_hope,
+    "who explores is no challenger": no_explorer_challenges,
+    "nobody explores during trials": constant(incumbent, "MEANWHILE", 10**9),
+    "what was found acts by draws alone": lambda: setattr(
+        Foresight, "unseen", property(lambda self: False, lambda self, value: None)
+    ),
     "trials are never cheap": lambda: setattr(Incumbent, "_cheap", False),
     "lost is the worst to the end": lost_is_the_worst,
     "no real transitions in dreams": constant(imagination, "REAL", 0),

@@ -1237,17 +1237,25 @@ def test_trials_and_the_holders_episodes_take_turns():
     """A challenger cannot be judged by real returns while the holder has none."""
     incumbent = held()
     incumbent.challenger = Contender("new")
-    assert [incumbent.role(episode) for episode in range(4)] == ["trial"] * 4
+    assert incumbent.role(0) == incumbent.role(4) == "explore"  # which goes on meanwhile
+    assert incumbent.role(1) == "trial"
     incumbent.finished("trial", "new", 7.0, 10, 100, np.zeros(2))
     assert incumbent.role(1) == "incumbent"
     incumbent.finished("incumbent", "old", 3.0, 10, 110, np.zeros(2))
     assert incumbent.role(2) == "trial"
 
 
-def test_where_contenders_are_imagined_who_explores_is_none():
+def test_a_rule_that_explores_may_become_the_challenger():
+    rule = Rule.blank(np.zeros((2, 2)), np.arange(2.0)[:, None], False)
     incumbent = held(10.0, 12.0, 11.0)
     incumbent.finished("explore", "newest", 50.0, 10, 100, np.zeros(2))
     assert incumbent.challenger is None
+    incumbent.finished("explore", "newest", 10.0, 10, 110, np.zeros(2), rule)
+    assert incumbent.challenger is None
+    incumbent.finished("explore", "newest", 50.0, 10, 120, np.zeros(2), rule)
+    assert incumbent.challenger.values is rule
+    assert list(incumbent.challenger.returns) == [50.0]
+    assert not incumbent.challenger.lost
 
 
 def test_by_chance_better_is_not_better():

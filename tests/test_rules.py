@@ -183,10 +183,25 @@ def test_it_is_saved_with_its_rules_and_goes_on_bit_for_bit(wide, tmp_path):
     assert (tmp_path / "b.safetensors").read_bytes() == (tmp_path / "c.safetensors").read_bytes()
 
 
+def test_what_was_found_acts_once_as_it_is(wide, tmp_path):
+    """Unless one hopes; then rules are drawn around it."""
+    wide.save(tmp_path / "a.safetensors")
+    foresight, rng = SarsaAgent.load(tmp_path / "a.safetensors").foresight, np.random.default_rng(0)
+    assert foresight.unseen == wide.foresight.unseen
+    imagination, foresight.unseen = foresight.imagination, True
+    assert imagination.hope is not None
+    assert foresight.variant(rng) is not imagination.found
+    assert foresight.unseen
+    imagination.hope = None
+    assert foresight.variant(rng) is imagination.found
+    assert not foresight.unseen
+    assert (foresight.variant(rng).weights != imagination.found.weights).any()
+
+
 def test_another_rest_that_may_be_better_is_explored_with_what_was_found(wide, tmp_path):
     wide.save(tmp_path / "a.safetensors")
     foresight, rng = SarsaAgent.load(tmp_path / "a.safetensors").foresight, np.random.default_rng(0)
-    imagination = foresight.imagination
+    imagination, foresight.unseen = foresight.imagination, False
     contact, found = imagination.dynamics.contact, imagination.found._replace(rest=np.array([0.0]))
     contact.touching, imagination.found = True, found
     contact.rests = np.array([[1.0, 0.0, 0.0], [0.1, 1.0, 0.1]])

@@ -425,9 +425,10 @@ class SarsaAgent:
         if self.imagination is not None:
             self.imagination.finished(lane.length, happening.truncated and not happening.terminated)
         if self.method == "improving":
+            rule = lane.values if isinstance(lane.values, Rule) else None
             self.incumbent.finished(
-                lane.role, lane.model, lane.total, lane.length, self.num_timesteps, lane.start
-            )
+                lane.role, lane.model, lane.total, lane.length, self.num_timesteps, lane.start, rule
+            )  # fmt: skip
         else:
             self.incumbent.recent.append(lane.total)
         self.learner.slow_steps(self.num_timesteps, at_end=True)

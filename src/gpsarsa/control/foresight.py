@@ -57,6 +57,7 @@ class Foresight:
         self.incumbent, self.curious = incumbent, curious
         self.explored = 0  # episodes
         self.found = 0  # the step at which exploring last found something
+        self.unseen = False  # whether the rule that was last searched for has not acted yet
 
     # -- acting -------------------------------------------------------------------------------
 
@@ -70,13 +71,16 @@ class Foresight:
         return contender.values
 
     def variant(self, rng: np.random.Generator) -> Rule | None:
-        """A rule to explore by, where rules are searched for: the one that was found, with another rest that
-        may be better, or a draw."""
+        """A rule to explore by, where rules are searched for: unless one hopes, the one that was found, once;
+        then that one with another rest that may be better, and draws."""
         if not isinstance(self.imagination, Imagination) or not self.curious:
             return None
         imagination = self.imagination
         found, hope, contact = imagination.found, imagination.hope, imagination.dynamics.contact
         rest = contact.hopeful_rests[0]
+        if self.unseen and hope is None:
+            self.unseen = False
+            return found
         if hope is not None and self.explored % 2 == 0:
             return hope.drawn(rng)._replace(rest=rest)
         if found is None:
@@ -187,6 +191,10 @@ class Foresight:
                 if isinstance(best.values, Rule) and holder is not None and holder.returns:
                     shown = imagination.judge(old.values, np.array(holder.starts)).returns
             self.incumbent.imagined(best, confirmed, shown)
+        if isinstance(imagination, Imagination):
+            contenders = self.incumbent.holder, self.incumbent.challenger
+            found = imagination.found
+            self.unseen = all(one is None or one.values is not found for one in contenders)
 
     def follow(self, seen: int, rng: np.random.Generator) -> None:
         """More of the world is known than when it was learnt: go on from there."""
@@ -216,7 +224,7 @@ class Foresight:
     # -- files --------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        content: dict[str, Any] = {"exploring": [self.explored, self.found]}
+        content: dict[str, Any] = {"exploring": [self.explored, self.found], "unseen": self.unseen}
         if self.imagination is None:
             return {}, content
         arrays, content["imagination"] = self.imagination.state()
@@ -230,5 +238,6 @@ class Foresight:
 
     def restore(self, arrays: Mapping[str, Array], content: Mapping[str, Any]) -> None:
         self.explored, self.found = (int(n) for n in content["exploring"])
+        self.unseen = bool(content["unseen"])
         if self.imagination is not None:
             self.imagination.restore(arrays, content["imagination"])

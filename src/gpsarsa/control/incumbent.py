@@ -4,13 +4,13 @@ An incumbent is a posterior, frozen, whose policy is the best there is evidence 
 posterior of its values (`rules`). Where episodes can be imagined, who is imagined to be better takes over at
 once; a rule, the best of a thousand, only if it is imagined to be better than what the incumbent has shown,
 else it is the challenger. Who has shown something stays the challenger (`Incumbent.imagined`).
-Elsewhere an episode that explores with the newest posterior is that posterior's first showing; where it is no
-worse than what the incumbent does on average, who acted becomes the challenger.
-A challenger is tried in episodes of training, in turn with an incumbent that has fewer. It takes over after
-two episodes where it is clearly better (one standard error below its mean is above one standard error over
-the incumbent's mean), after some more where the difference of the means is more than its standard error. It
-is dropped once its mean plus one standard error is below the incumbent's mean; if the trials decide nothing,
-the larger mean does.
+Elsewhere an episode that explores with the newest posterior is that posterior's first showing, and one that
+explores by a rule always is the rule's; where it is no worse than what the incumbent does on average, who
+acted becomes the challenger. A challenger is tried in episodes of training, in turn with an incumbent that
+has fewer. It takes over after two episodes where it is clearly better (one standard error below its mean is
+above one standard error over the incumbent's mean), after some more where the difference of the means is more
+than its standard error. It is dropped once its mean plus one standard error is below the incumbent's mean; if
+the trials decide nothing, the larger mean does. Every `MEANWHILE`-th episode explores all the same.
 The incumbent acts every `RERUN`-th episode (every `RERUN_IMAGINED`-th where it was imagined, at once where it
 goes where nobody has been), so that a lucky one is found out. Trials and reruns are training episodes like
 any other: what they see is learnt from.
@@ -37,6 +37,7 @@ __all__ = ["Contender", "Incumbent"]
 
 RERUN = 4  # the incumbent acts in every fourth episode
 RERUN_IMAGINED = 2  # in every second one where contenders are imagined: it shows what imagination is worth
+MEANWHILE = 4  # exploring goes on in every fourth one while there is a challenger
 TRIALS = 3  # episodes before a challenger can take over by little
 MOST_TRIALS, MOST_STEPS = 6, 0.1  # after as many episodes and this share of all steps the larger mean decides
 WINDOW = 40  # newest episodes by which a contender is judged
@@ -79,7 +80,7 @@ class Incumbent:
     def role(self, episode: int, fruitful: bool = False) -> str:
         """Who acts in an episode: "trial" (the challenger), "incumbent", or "explore" (the newest)."""
         holder = self.holder
-        if self.challenger is not None:
+        if self.challenger is not None and episode % MEANWHILE != 0:
             behind = holder is not None and len(holder.returns) < min(len(self.challenger.returns), TRIALS)
             return "incumbent" if behind else "trial"
         every = RERUN
@@ -99,8 +100,9 @@ class Incumbent:
         length: int,
         so_far: int,
         start: Array,
+        rule: Rule | None = None,
     ) -> None:
-        """Take in the return of an episode of some `length`, in which `model` (frozen) acted.
+        """Take in the return of an episode of some `length`, in which `model` (frozen) acted, or a rule.
 
         `so_far` counts the steps of all episodes; `start` is the observation with which this one began.
         """
@@ -115,8 +117,10 @@ class Incumbent:
             self.challenger.showed(total, start)
             self.challenger.steps += length
             self._judge(self.challenger, so_far)
-        elif role == "explore" and not self.imagining:
+        elif role == "explore" and (rule is not None or not self.imagining):
             contender = Contender(model, steps=length)
+            if rule is not None:
+                contender.values, contender.lost = rule, False
             contender.showed(total, start)
             if self.holder is None:
                 self.holder = contender
