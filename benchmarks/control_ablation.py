@@ -219,7 +219,17 @@ WIDE_PARTS: dict[str, Callable[[], None]] = {
     "imagination is believed": lambda: setattr(Incumbent, "_surplus", lambda self, shown: (0.0, 0.0)),
 }
 
-LATE_PARTS = "everything", "trials are never cheap", "imagination is believed"
+EXPLORING = (
+    "who explores is no challenger", "nobody explores during trials", "what was found acts by draws alone",
+)  # fmt: skip
+
+
+def none_of_the_three() -> None:
+    for part in EXPLORING:
+        WIDE_PARTS[part]()
+
+
+LATE_PARTS = {"everything": WIDE_PARTS["everything"], "none of the three ways to explore": none_of_the_three}
 
 
 def narrow_table(rows: Iterable[dict[str, Any]]) -> str:
@@ -280,7 +290,7 @@ def wide_table(rows: Iterable[dict[str, Any]], steps: int) -> str:
         for part, curves in found.items()
     }
     whole = late.get("everything", {})
-    for part in WIDE_PARTS:
+    for part in WIDE_PARTS | LATE_PARTS:
         own = late.get(part, {})
         if own:
             first = (first_pass(curve, threshold) for curve in found[part].values())
@@ -303,7 +313,7 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="run nothing, write the table")
     options = parser.parse_args()
     if options.run:
-        parts = WIDE_PARTS if WIDE in options.run else PARTS
+        parts = WIDE_PARTS | LATE_PARTS if WIDE in options.run else PARTS
         if len(options.run) != 4 or options.run[0] not in parts:
             parser.error(f"expected PART TASK SEED STEPS with a part among {', '.join(parts)}")
         part, name, seed, steps = options.run
