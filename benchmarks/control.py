@@ -31,7 +31,6 @@ ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).with_name("control.jsonl")
 SEEDS = range(7_200, 7_210)
 OTHER_SEEDS = dict.fromkeys((task.name for task in UNTUNED + RESCALED), range(7_300, 7_310))
-OTHER_SEEDS |= dict.fromkeys(("CartPole-v1", "CartPole-v1 ×1000", "InvertedPendulum-v5"), range(7_400, 7_410))
 OTHER_SEEDS["LunarLander-v3"] = range(9_200, 9_210)
 PEER_SEEDS = range(3_000, 3_005)
 OURS = ("gpsarsa", "tiles")  # run in this environment, the others in the peers'

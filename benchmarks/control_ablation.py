@@ -99,9 +99,9 @@ def no_walls() -> None:
 
 
 def no_evidence() -> None:
-    def first(self: Critic, model: Any, t: Any, bounds: Any) -> Any:
+    def first(self: Critic, model: Any, prior_mean: float, t: Any, bounds: Any) -> Any:
         noise = float(np.clip(model.noise_variance, *bounds["noise_variance"]))
-        return self.empty(critic.clipped(model.kernel, bounds), noise), float("nan")
+        return self.empty(critic.clipped(model.kernel, bounds), noise, prior_mean), float("nan")
 
     Critic._by_evidence = first
 
@@ -164,6 +164,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "one step ahead, always": constant(imagination, "LEAVES", 1),
     "no curiosity": lambda: setattr(Foresight, "_explore", lambda self, seen, rng: None),
     "exploring by the mean alone": lambda: setattr(UpperConfidence, "row", Greedy.row),
+    "a prior mean of 0": lambda: setattr(Critic, "prior_mean", lambda self, experience: 0.0),
     "hyperparameters as at first": no_evidence,
     "no walls": no_walls,
     "no brinks": constant(dynamics, "FELL", 10**9),
@@ -179,6 +180,7 @@ ACTS: dict[str, tuple[str, ...]] = {
     "no real transitions in dreams": NUMBERS,
     "not looking ahead": NUMBERS,
     "one step ahead, always": ("CartPole-v1",),  # three actions or more look one step ahead anyway
+    "a prior mean of 0": ("CartPole-v1",),  # elsewhere it is 0: the median reward is not positive
     "no walls": ("MountainCar-v0", "Acrobot-v1", "Pendulum-v1", "MountainCarContinuous-v0"),
     "no brinks": ("CartPole-v1", "MountainCar-v0", "Acrobot-v1", "MountainCarContinuous-v0"),
     "no circles": ("Acrobot-v1", "Pendulum-v1"),
@@ -192,9 +194,11 @@ PLAN: tuple[tuple[range, dict[str, tuple[str, ...]]], ...] = (
     (range(205, 209), {part: ACTS.get(part, NUMBERS) for part in (
         "everything", "no real transitions in dreams", "lost is the worst to the end",
         "one step ahead, always", "no circles", "no walls", "not looking ahead", "dreams of one step",
+        "a prior mean of 0",
     )}),
     (range(209, 215), {
-        "everything": NUMBERS[1:],
+        "everything": NUMBERS,
+        "a prior mean of 0": ("CartPole-v1",),
         "no real transitions in dreams": ("MountainCar-v0", "MountainCarContinuous-v0"),
         "no circles": ("Acrobot-v1", "Pendulum-v1"),
     }),

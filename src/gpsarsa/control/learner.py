@@ -149,7 +149,7 @@ class Learner:
         model = self.model
         if model is None or model._basis.size == 0:
             model = critic.first(experience) if model is None else model
-            model = critic.placed(model, experience, self.rng)
+            model = critic.placed(model, model.prior_mean, experience, self.rng)
             improvement.forget()
             improvement.improve(model, ROUNDS, self.rng)
         found, log_evidence = critic.learn(
