@@ -529,7 +529,7 @@ def test_what_the_critic_learns_stays_inside_its_bounds(name):
     agent = gathered(Target() if name == "Target" else ENVIRONMENTS[name][0](), 400)
     experience, rng = agent.experience, np.random.default_rng(0)
     critic = Critic(agent.observations, agent.actions, 0.97, budget=40)
-    first = critic.placed(critic.first(experience), 0.0, experience, rng)
+    first = critic.placed(critic.first(experience), experience, rng)
     unit = max(np.std(experience.rewards), np.abs(experience.rewards).mean())
     visited = {tuple(x) for x in experience.inputs}
     for stochastic in (False, True):
@@ -559,7 +559,7 @@ def test_pseudo_inputs_are_not_placed_where_they_would_determine_each_other(rng)
         x = np.array([i % 4, i % 2], dtype=float)
         experience.add(x, 1.0, x, 0.9, rng)
     critic = Critic(Observations(spaces.Box(0.0, 3.0, (1,))), Actions(spaces.Discrete(2)), 0.9, budget=200)
-    model = critic.placed(critic.first(experience), 0.0, experience, rng)
+    model = critic.placed(critic.first(experience), experience, rng)
     assert len(model.pseudo_inputs) == 4
 
 

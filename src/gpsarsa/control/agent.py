@@ -88,9 +88,10 @@ class SarsaAgent:
         How to act while learning: a policy of `gpsarsa.control.policies`, or any callable from a
         `Decision` to an action.
     model : SparseGPSarsa or Timescales, optional
-        Over rows of an observation followed by an action, in the environment's units. By default kernel,
-        prior mean and noise variance are chosen from the data. With "improving" a model that is given fixes
-        these three, and pseudo-inputs are placed by the agent; with "sarsa" it is the model that learns.
+        Over rows of an observation followed by an action, in the environment's units. By default kernel
+        and noise variance are chosen from the data, and the prior mean is 0. With "improving" a model that is
+        given fixes these three, and pseudo-inputs are placed by the agent; with "sarsa" it is the model that
+        learns.
     seed : int, optional
         Makes a run repeatable; each episode's reset seed follows from it and the episode's number (copies of
         a vector environment are seeded once).

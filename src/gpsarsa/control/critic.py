@@ -6,7 +6,6 @@ bounds given in units of the rewards.
 
     k(x, x′) = variance · Matérn(observation) · Π Delta(category) · action part
     action part: Delta with a share for discrete actions, Matérn for continuous ones
-    prior mean: max(0, median reward) / (1 − γ), what an untroubled future would be worth
 """
 
 from __future__ import annotations
@@ -66,15 +65,12 @@ class Critic:
         """A model without pseudo-inputs, before anything is learnt."""
         unit = reward_unit(experience.rewards)
         kernel = self.kernel(self.scaling(experience), (10.0 * unit) ** 2)
-        return self.empty(kernel, NOISE * unit**2, self.prior_mean(experience))
+        return self.empty(kernel, NOISE * unit**2)
 
-    def empty(self, kernel: Any, noise_variance: float, prior_mean: float) -> SparseGPSarsa:
+    def empty(self, kernel: Any, noise_variance: float, prior_mean: float = 0.0) -> SparseGPSarsa:
         """A model without pseudo-inputs."""
         empty = np.empty((0, self.observations.columns + self.actions.columns))
         return SparseGPSarsa(kernel, noise_variance, empty, growth="streaming", prior_mean=prior_mean)
-
-    def prior_mean(self, experience: Experience) -> float:
-        return max(0.0, float(np.median(experience.rewards))) / max(1.0 - self.gamma, 1e-3)
 
     def kernel(self, scaling: Scaling, variance: float) -> Kernel:
         """The kernel before anything is learnt."""
@@ -128,9 +124,8 @@ class Critic:
     ) -> tuple[SparseGPSarsa, float]:
         """A model with hyperparameters by the evidence and pseudo-inputs by placement, not fitted yet;
         and the log evidence per transition. A kernel of the user's own keeps its hyperparameters."""
-        prior_mean = self.prior_mean(experience)
         if own_kernel:
-            return self.placed(model, model.prior_mean, experience, rng), float("nan")
+            return self.placed(model, experience, rng), float("nan")
         rows = experience.sample(LEARN_FROM, rng)
         t = experience.transitions(rows)
         scaling, unit = self.scaling(experience), reward_unit(experience.rewards)
@@ -145,8 +140,8 @@ class Critic:
         else:
             noise = LEAST_NOISE * unit**2, max(MOST_NOISE * unit**2, 2.0 * self.reward_noise(experience, rng))
         bounds["noise_variance"] = noise
-        found, log_evidence = self._by_evidence(model, prior_mean, t, bounds)
-        return self.placed(found, prior_mean, experience, rng), log_evidence
+        found, log_evidence = self._by_evidence(model, t, bounds)
+        return self.placed(found, experience, rng), log_evidence
 
     def tuned(
         self,
@@ -157,35 +152,31 @@ class Critic:
         unit: float | None = None,
     ) -> SparseGPSarsa:
         """A model without pseudo-inputs, with hyperparameters by the evidence of imagined transitions."""
-        curious = unit is not None
         unit = reward_unit(experience.rewards) if unit is None else unit
         bounds = self.bounds(model.kernel, self.scaling(experience), unit)
         bounds["noise_variance"] = LEAST_NOISE * unit**2, MOST_NOISE * unit**2
         rows = np.sort(rng.choice(len(t), min(len(t), LEARN_FROM), replace=False))
-        return self._by_evidence(model, 0.0 if curious else self.prior_mean(experience), t[rows], bounds)[0]
+        return self._by_evidence(model, t[rows], bounds)[0]
 
     def _by_evidence(
-        self, model: SparseGPSarsa, prior_mean: float, t: Transitions, bounds: dict[str, tuple[Any, Any]]
+        self, model: SparseGPSarsa, t: Transitions, bounds: dict[str, tuple[Any, Any]]
     ) -> tuple[SparseGPSarsa, float]:
         """A model without pseudo-inputs, whose hyperparameters are learnt, and the log evidence per row."""
         kernel = clipped(model.kernel, bounds)
         noise = float(np.clip(model.noise_variance, *bounds["noise_variance"]))
         if len(t) <= sum(np.size(low) for low, _ in bounds.values()):  # too few to tell
-            return self.empty(kernel, noise, prior_mean), float("nan")
+            return self.empty(kernel, noise), float("nan")
         learner = SparseGPSarsa(
-            kernel, noise,
-            t.inputs[pivots(kernel, t.inputs, LEARN_WITH)], growth="streaming", prior_mean=prior_mean,
-        )  # fmt: skip
+            kernel, noise, t.inputs[pivots(kernel, t.inputs, LEARN_WITH)], growth="streaming"
+        )
         parameters, report = learner._tuned(t, list(bounds), bounds, LEARN_STEPS)
-        return self.empty(parameters.kernel, parameters.noise_variance, prior_mean), report.end / len(t)
+        return self.empty(parameters.kernel, parameters.noise_variance), report.end / len(t)
 
-    def placed(
-        self, model: SparseGPSarsa, prior_mean: float, experience: Experience, rng: np.random.Generator
-    ) -> SparseGPSarsa:
+    def placed(self, model: SparseGPSarsa, experience: Experience, rng: np.random.Generator) -> SparseGPSarsa:
         """The model with pseudo-inputs among the visited inputs, by pivoted Cholesky."""
         X = experience.inputs[experience.sample(PLACE_FROM, rng)]
         chosen = pivots(model.kernel, X, self.budget, NOVEL)
-        found = self.empty(model.kernel, model.noise_variance, prior_mean)
+        found = self.empty(model.kernel, model.noise_variance, model.prior_mean)
         found.add_pseudo_inputs(X[chosen])
         return found
 

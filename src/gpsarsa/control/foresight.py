@@ -213,7 +213,7 @@ class Foresight:
 
         if imagination.growth > FRUITFUL:
             self.found = seen
-        prior = critic.empty(critic.kernel(critic.scaling(experience), 1.0), CURIOSITY**4, 0.0)
+        prior = critic.empty(critic.kernel(critic.scaling(experience), 1.0), CURIOSITY**4)
         imagination.explore(prior, experience, tuned, rng)
 
     def ruled(self) -> bool:

@@ -84,7 +84,10 @@ class Learner:
         self.updated, self.own_kernel = model, True
 
     def observe(self, x: Array, reward: float, x_next: Array, discount: float, start: bool) -> None:
-        """One transition."""
+        """One transition. Where transitions are stochastic the posterior waits for the next solution: an
+        update is by the residual, which is biased there."""
+        if self.improvement.stochastic:
+            return
         if isinstance(self.updated, Timescales):
             self.updated._take(x, reward, x_next, discount, start)
         elif self.updated is not None:
@@ -149,7 +152,7 @@ class Learner:
         model = self.model
         if model is None or model._basis.size == 0:
             model = critic.first(experience) if model is None else model
-            model = critic.placed(model, model.prior_mean, experience, self.rng)
+            model = critic.placed(model, experience, self.rng)
             improvement.forget()
             improvement.improve(model, ROUNDS, self.rng)
         found, log_evidence = critic.learn(
