@@ -12,6 +12,7 @@ from test_fixed_point import fixed_point_posterior, same_posterior
 from test_sparse import close
 
 from gpsarsa import SparseGPSarsa, Transitions
+from gpsarsa.belief import symmetrised
 from gpsarsa.control import agent as agent_module
 from gpsarsa.control import improvement as module
 from gpsarsa.control.agent import SarsaAgent
@@ -419,6 +420,18 @@ def test_forgetting_the_sums_changes_nothing_but_rounding():
         world.check()
         mean = world.model.predict(X) if mean is None else mean
         close(world.model.predict(X), mean, rtol=1e-9)
+
+
+def test_rounding_errors_of_rows_that_were_taken_away_do_not_stay():
+    """Of large sums small ones are left, and the matrix may have lost its sign: everything is summed anew."""
+    world = World("factorised", capacity=60).gather(150)
+    world.improve(2)
+    sums = world.improvement._sums
+    values, vectors = np.linalg.eigh(symmetrised(sums.gram, len(sums.moment)))
+    sums.gram -= (values[0] + 2.0) * np.outer(vectors[:, 0], vectors[:, 0])  # as I + Σ bψψᵀ may not be
+    world.improvement.improve(world.model, 0, world.rng)
+    assert world.improvement._sums is not sums
+    world.check()
 
 
 # ── a small world solved by dynamic programming ──────────────────────────────────────────────────────

@@ -92,7 +92,11 @@ class Improvement:
 
     def _install(self, model: SparseGPSarsa) -> None:
         assert self._sums is not None
-        belief = self._sums.posterior(model._likelihood)
+        try:
+            belief = self._sums.posterior(model._likelihood)
+        except ArithmeticError:  # what was taken away has left its rounding errors behind
+            self._sums = self._sum(model, slice(None))
+            belief = self._sums.posterior(model._likelihood)
         model.__dict__.update(_belief=belief, _hot=None)
 
     def _relabel(self, model: SparseGPSarsa, candidates: Array) -> int:
