@@ -83,8 +83,9 @@ class Drift(gymnasium.Env):
 
 
 def test_ends_at_random_are_seen_and_the_values_are_not_those_of_the_residual():
-    """Residual minimisation gives about a sixth here. Few ends say how often there are some: the median of
-    five agents tells, which learn without imagination."""
+    """Residual minimisation gives about a sixth here, and updates by the residual between two solutions of the
+    fixed point pull as far. Few ends say how often there are some: five agents, which learn without
+    imagination."""
     true = 1.0 / (1.0 - 0.97 * 0.95)
     angles = np.linspace(0, 2 * np.pi, 9)[:-1]
     X = np.array([[np.cos(angle), np.sin(angle), action] for angle in angles for action in (0.0, 1.0)])
@@ -94,8 +95,8 @@ def test_ends_at_random_are_seen_and_the_values_are_not_those_of_the_residual():
         agent.foresight.imagination = None
         assert agent.learn(2500).learner.improvement.stochastic
         shares.append(agent.model.predict(X).mean() / true)
-    assert np.median(shares) == pytest.approx(1.0, rel=0.4)
-    assert min(shares) > 0.3
+    assert np.median(shares) == pytest.approx(1.0, rel=0.15)
+    assert min(shares) > 0.7
 
 
 class Bandit(gymnasium.Env):
