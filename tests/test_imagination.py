@@ -958,9 +958,10 @@ def test_the_worst_is_an_end_or_a_long_time():
     imagination.earned(experience)
     assert imagination.worst(10) == -50.0
     assert imagination.worst(100) == -200.0
+    assert imagination._lost(GAMMA) == -50.0
     experience.add(np.zeros(3), -8.0, np.zeros(3), GAMMA, rng)
     imagination.earned(experience)
-    assert imagination.worst(10) == -80.0
+    assert imagination._lost(GAMMA) == pytest.approx(-80.0)
 
 
 def test_episodes_are_as_long_as_one_that_was_cut_off():

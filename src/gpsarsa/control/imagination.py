@@ -140,6 +140,10 @@ class Imagination(Episodes):
             V = scores.max(axis=1)
         return scores, *steps[0]
 
+    def _lost(self, gamma: float) -> float:
+        """What a state is worth of which nothing is known: the worst, as far as a discount reaches."""
+        return self.worst(1.0 / max(1.0 - gamma, 1e-3))
+
     def _outcomes(
         self, values: Values | Rule, X: Array, world: World, chance: Array | None = None
     ) -> Outcomes:
@@ -180,11 +184,15 @@ class Imagination(Episodes):
             weight *= gamma
             stray = alive[fate == LOST]
             strays[stray] = True
-            returns[stray] += self.worst(steps - step - 1)
+            returns[stray] += self._astray(steps - step - 1)
             states, alive = ahead[fate == 0, : self.split], alive[fate == 0]
             if len(alive) == 0:
                 break
         return returns, visited, strays
+
+    def _astray(self, steps: int) -> float:
+        """What being lost is worth while there are so many steps left."""
+        return max(self.worst(steps), self._lost(self.gamma))
 
     def _followed(self, values: Values | Rule, states: Array, chance: Array) -> Outcomes:
         """What comes after states where some values act."""
@@ -209,10 +217,10 @@ class Imagination(Episodes):
         """From each input some steps, the first with its own action, then greedy in Q: discounted rewards,
         the input reached, and γⁿ, or 0 where the episode ended."""
         rewards, weights, at, alive = np.zeros(len(X)), np.ones(len(X)), X.copy(), np.arange(len(X))
-        worst = self.worst(1.0 / max(1.0 - gamma, 1e-3))  # of the lost, as far as the discount reaches
         for _ in range(FAR):
             ahead, reward, fate = self._outcomes(values, at[alive], self.world, chances(alive))
-            rewards[alive] += weights[alive] * (reward + np.where(fate == LOST, gamma * worst, 0.0))
+            lost = np.where(fate == LOST, gamma * self._lost(gamma), 0.0)
+            rewards[alive] += weights[alive] * (reward + lost)
             weights[alive] *= np.where(fate == 0, gamma, 0.0)
             alive, ahead = alive[fate == 0], ahead[fate == 0]
             if len(alive) == 0:
@@ -309,7 +317,7 @@ class Imagination(Episodes):
         """A better rule, by returns of imagined episodes from where real ones began; with `hope` no end is
         worse than this, and what is not known neither."""
         begun, steps = np.array(self.starts), min(self.steps, SEARCHED)
-        lost = np.array([self.worst(steps - step - 1) for step in range(steps)])
+        lost = np.array([self._astray(steps - step - 1) for step in range(steps)])
 
         def returns(weights: Array) -> Array:
             chosen = begun[rng.permutation(len(begun))[:SEARCH_STARTS]]
