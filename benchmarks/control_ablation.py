@@ -115,6 +115,19 @@ def no_incumbent() -> None:
     Incumbent.imagined = imagined
 
 
+def lost_is_the_worst() -> None:
+    judged = Imagination.judge
+
+    def judge(self: Imagination, *args: Any) -> Any:
+        self._lost = lambda gamma: -np.inf
+        try:
+            return judged(self, *args)
+        finally:
+            del self._lost
+
+    Imagination.judge = judge
+
+
 def no_contact() -> None:
     contact.Contact.touching = property(lambda self: False, lambda self, value: None)
 
@@ -155,6 +168,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "no walls": no_walls,
     "no brinks": constant(dynamics, "FELL", 10**9),
     "no circles": constant(dynamics, "ROUND", -1.0),
+    "lost is the worst to the end": lost_is_the_worst,
     "the newest dream acts": no_incumbent,
     "nothing is stochastic": nothing_is_stochastic,
     "no plan with more patience": constant(tables, "LONG", 1.0),
@@ -168,6 +182,7 @@ ACTS: dict[str, tuple[str, ...]] = {
     "no walls": ("MountainCar-v0", "Acrobot-v1", "Pendulum-v1", "MountainCarContinuous-v0"),
     "no brinks": ("CartPole-v1", "MountainCar-v0", "Acrobot-v1", "MountainCarContinuous-v0"),
     "no circles": ("Acrobot-v1", "Pendulum-v1"),
+    "lost is the worst to the end": NUMBERS,
     "nothing is stochastic": CATEGORIES,
     "no plan with more patience": CATEGORIES,
 }
@@ -175,13 +190,14 @@ ACTS: dict[str, tuple[str, ...]] = {
 PLAN: tuple[tuple[range, dict[str, tuple[str, ...]]], ...] = (
     (range(200, 203), {part: ACTS.get(part, NAMES) for part in PARTS}),
     (range(205, 209), {part: ACTS.get(part, NUMBERS) for part in (
-        "everything", "no real transitions in dreams", "one step ahead, always", "no circles", "no walls",
-        "not looking ahead", "dreams of one step",
+        "everything", "lost is the worst to the end", "no real transitions in dreams",
+        "one step ahead, always", "no circles", "no walls", "not looking ahead", "dreams of one step",
     )}),
     (range(209, 215), {
         "everything": NUMBERS,
         "no real transitions in dreams": ("MountainCar-v0", "MountainCarContinuous-v0"),
         "no circles": ("Acrobot-v1", "Pendulum-v1"),
+        "lost is the worst to the end": ("Acrobot-v1",),
     }),
     (range(205, 209), {part: CATEGORIES for part in PARTS if ACTS.get(part, CATEGORIES) == CATEGORIES}),
 )  # fmt: skip
@@ -199,6 +215,7 @@ WIDE_PARTS: dict[str, Callable[[], None]] = {
         Foresight, "unseen", property(lambda self: False, lambda self, value: None)
     ),
     "trials are never cheap": lambda: setattr(Incumbent, "_cheap", False),
+    "lost is the worst to the end": lost_is_the_worst,
     "no real transitions in dreams": constant(imagination, "REAL", 0),
     "imagination is believed": lambda: setattr(Incumbent, "_surplus", lambda self, shown: (0.0, 0.0)),
 }

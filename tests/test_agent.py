@@ -14,7 +14,7 @@ from gpsarsa import CheckpointError, GPSarsa, SparseGPSarsa, Timescales, Transit
 from gpsarsa.control.agent import SarsaAgent
 from gpsarsa.control.callbacks import BaseCallback
 from gpsarsa.control.policies import EpsilonGreedy, Greedy, PosteriorSampling, UpperConfidence
-from gpsarsa.kernels import RBF, Matern52
+from gpsarsa.kernels import RBF
 from gpsarsa.timescales import Slow
 
 GAMMA = 0.9
