@@ -83,8 +83,8 @@ class Drift(gymnasium.Env):
 
 
 def test_ends_at_random_are_seen_and_the_values_are_not_those_of_the_residual():
-    """Residual minimisation gives about a sixth here, and updates by the residual between two solutions pull as
-    far. Few ends say how often there are some: five agents, which learn without imagination."""
+    """Residual minimisation gives about a sixth here, and updates by the residual in between pull as far. Few
+    ends say how often there are some: five agents, which learn without imagination."""
     true = 1.0 / (1.0 - 0.97 * 0.95)
     angles = np.linspace(0, 2 * np.pi, 9)[:-1]
     X = np.array([[np.cos(angle), np.sin(angle), action] for angle in angles for action in (0.0, 1.0)])
