@@ -37,6 +37,7 @@ from gpsarsa import (
     cli,
     evaluating,
     runs,
+    settings,
     training,
 )
 from gpsarsa.control import evaluation
@@ -173,12 +174,12 @@ class Workshop:
         out, messages = io.StringIO(), io.StringIO()
         before = os.getcwd()
         os.chdir(self.home)
-        learn, longest, steps = SarsaAgent.learn, evaluation.LONGEST, training.STEPS
+        learn, longest, steps = SarsaAgent.learn, evaluation.LONGEST, settings.STEPS
 
         def briefly(self: Any, total_timesteps: int, **more: Any) -> Any:
             return learn(self, min(total_timesteps, 3), **more)
 
-        SarsaAgent.learn, evaluation.LONGEST, training.STEPS = briefly, 2, 3  # type: ignore[method-assign]
+        SarsaAgent.learn, evaluation.LONGEST, settings.STEPS = briefly, 2, 3  # type: ignore[method-assign]
         try:
             with (
                 contextlib.redirect_stdout(out),
@@ -191,7 +192,7 @@ class Workshop:
                 except SystemExit as end:  # --help and --version
                     code = int(end.code or 0)
         finally:
-            SarsaAgent.learn, evaluation.LONGEST, training.STEPS = learn, longest, steps  # type: ignore[method-assign]
+            SarsaAgent.learn, evaluation.LONGEST, settings.STEPS = learn, longest, steps  # type: ignore[method-assign]
             os.chdir(before)
         said = messages.getvalue().rstrip("\n").split("\n")
         assert code in (0, 2), (line, code)

@@ -46,6 +46,7 @@ from gpsarsa import (
     training,
     video,
 )
+from gpsarsa import settings as run_settings
 from gpsarsa.checkpoint import CheckpointError
 from gpsarsa.control import EnvironmentFault, SpaceError, callbacks, evaluation, policies
 from gpsarsa.control.checkpoints import Checkpoints
@@ -440,12 +441,12 @@ HEAVY = ("steps", "evaluate_episodes", "report", "tensorboard", "progress_bar")
 
 def trained(**given: Any) -> None:
     shutil.rmtree("out", ignore_errors=True)
-    before, training.STEPS = training.STEPS, 2  # where none are asked for
+    before, run_settings.STEPS = run_settings.STEPS, 2  # where none are asked for
     try:
         with tempfile.TemporaryDirectory(dir=HOME) as folder:
             training.train(**{"out": Path(folder) / "run"} | given)
     finally:
-        training.STEPS = before
+        run_settings.STEPS = before
 
 
 target("train", trained, TRAIN, heavy=HEAVY, errors=(RunError,))

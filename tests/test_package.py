@@ -32,6 +32,7 @@ LAYERS = [
     ["offline._records"],
     ["control.agent"],
     ["control.callbacks"],
+    ["settings"],
     ["runs"],
     ["control.checkpoints", "control.evaluation"],
     ["control.learner"],
