@@ -2,7 +2,7 @@
 
 The default agent, and the same with one part taken away, on seeds that are not those of `benchmarks.control`,
 on tasks that can be learnt in 3 000 steps; parts that are there for more than six columns on LunarLander,
-over 10 000, and those that act late over 20 000. Each finished run is one line of `control_ablation.jsonl`;
+over 10 000, and those that act late over 40 000. Each finished run is one line of `control_ablation.jsonl`;
 an interrupted benchmark goes on where it was. The tables go into docs/control.md: of the evaluations every
 500 steps, five episodes each (500 on FrozenLake), how many reach the threshold, and how many more or less
 without the part, seed by seed; and LunarLander's returns.
@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.control import Results, Run, carry_out, execute
 from benchmarks.control_ours import gpsarsa
-from benchmarks.control_report import first_pass, spaced
+from benchmarks.control_report import first_pass, held, spaced
 from benchmarks.control_tasks import TASKS
 from benchmarks.pages import put, table
 from gpsarsa.control import (
@@ -291,11 +291,12 @@ def _difference(gains: list[Any]) -> str:
 
 
 def wide_table(rows: Iterable[dict[str, Any]], steps: int) -> str:
-    """Markdown: for each part, over the second half of all evaluations of runs of so many steps, the mean
-    return of each seed, and how much more that is than with everything."""
+    """Markdown: for each part, of runs of so many steps, when each seed passed first and how many evaluations
+    since then pass; over the second half of all evaluations the mean return of each seed, and how much more
+    that is than with everything."""
     threshold, half = TASKS[WIDE].threshold, steps // 2
     of_late = f"mean return since {spaced(half)}, each seed", "of these evaluations pass", "return more"
-    lines = [["", f"first passed {threshold:g}", *of_late]]
+    lines = [["", f"first passed {threshold:g}", "of evaluations since then pass", *of_late]]
     found: dict[str, dict[int, list[Any]]] = {}
     for row in sorted(rows, key=lambda row: row["seed"]):
         if row["task"] == WIDE and row["steps"] == steps:
@@ -311,7 +312,12 @@ def wide_table(rows: Iterable[dict[str, Any]], steps: int) -> str:
             first = (first_pass(curve, threshold) for curve in found[part].values())
             means = {seed: float(np.mean(values)) for seed, values in own.items()}
             gains = [means[seed] - np.mean(whole[seed]) for seed in own if seed in whole]
-            cells = [part, ", ".join(map(spaced, first))]
+            kept = np.sum([held(curve, threshold) for curve in found[part].values()], axis=0)
+            cells = [
+                part,
+                ", ".join(map(spaced, first)),
+                f"{kept[0] / kept[1]:.0%} of {kept[1]}" if kept[1] else "—",
+            ]
             cells.append(", ".join(f"{mean:.0f}".replace("-", "−") for mean in means.values()))
             cells.append(f"{np.mean(np.concatenate([*own.values()]) >= threshold):.0%}")
             lines.append([*cells, "" if part == "everything" else _difference(gains)])

@@ -317,8 +317,8 @@ def test_the_table_of_rules():
     ]
     lines = control_ablation.wide_table(rows, 10_000).splitlines()
     assert lines[2:] == [
-        "| everything | ∞, ∞ | 165, 10 | 0% |  |",
-        "| no hope | 5 000, ∞ | 155, −20 | 33% | −20 ± 10 (2 runs) |",
+        "| everything | ∞, ∞ | — | 165, 10 | 0% |  |",
+        "| no hope | 5 000, ∞ | 67% of 3 | 155, −20 | 33% | −20 ± 10 (2 runs) |",
     ]
 
 
