@@ -241,12 +241,13 @@ LATE_PARTS: dict[str, Callable[[], None]] = {
     "none of the three ways to explore": none_of_the_three,
     "imagination is believed": WIDE_PARTS["imagination is believed"],
 }
+UNCLEAR = (
+    "everything", "no hope", "contact learnt from every step", "rewards are no potential",
+    "who lies goes on lying", "no real transitions in dreams",
+)  # fmt: skip
 WIDE_PLAN: tuple[tuple[Sequence[int], Iterable[str], int], ...] = (
     (WIDE_SEEDS, WIDE_PARTS, WIDE_STEPS),
-    (MORE_WIDE_SEEDS, (
-        "everything", "no hope", "contact learnt from every step", "rewards are no potential",
-        "who lies goes on lying", "no real transitions in dreams",
-    ), WIDE_STEPS),
+    (MORE_WIDE_SEEDS, UNCLEAR, WIDE_STEPS),
     (LATE_SEEDS, LATE_PARTS, LATE_STEPS),
 )
 
