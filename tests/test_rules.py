@@ -220,6 +220,20 @@ def test_another_rest_that_may_be_better_is_explored_with_what_was_found(wide, t
     assert all((foresight.variant(rng).weights != found.weights).any() for foresight.explored in range(4))
 
 
+def test_a_rule_rests_as_is_best_by_now(wide, tmp_path):
+    """Whatever was thought best when it was found: the rest is known of the world, not of the rule."""
+    wide.save(tmp_path / "a.safetensors")
+    agent = SarsaAgent.load(tmp_path / "a.safetensors")
+    holder, dynamics = agent.incumbent.holder, agent.foresight.imagination.dynamics
+    dynamics.flags[0], dynamics.contact.touching = np.append(np.full(6, np.nan), 0.0), True
+    down = np.append(np.zeros(6), 1.0)[None]
+    for rest in (0.0, 1.0, 2.0):
+        dynamics.contact.rest = np.array([rest])
+        acting = agent.foresight.values(holder)
+        assert acting.greedy(down)[0, 0] == rest
+        np.testing.assert_array_equal(acting.weights, holder.values.weights)
+
+
 def test_who_lies_for_long_tries_one_action_after_the_other(wide, tmp_path):
     wide.save(tmp_path / "a.safetensors")
     foresight = SarsaAgent.load(tmp_path / "a.safetensors").foresight

@@ -62,10 +62,13 @@ class Foresight:
     # -- acting -------------------------------------------------------------------------------
 
     def values(self, contender: Contender) -> Values | Rule | None:
-        """By which a contender looks ahead, where the world is known."""
+        """By which a contender looks ahead, where the world is known; its rule, resting as is best by now."""
         imagination = self.imagination
         if imagination is None or not imagination.ready:
             return None
+        if isinstance(contender.values, Rule):
+            assert isinstance(imagination, Imagination)
+            return imagination.rested(contender.values)
         if contender.values is None:
             contender.values = imagination.values_of(contender.model)
         return contender.values

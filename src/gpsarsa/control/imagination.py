@@ -282,13 +282,10 @@ class Imagination(Episodes):
         self, known: list[Judged], starts: Array, experience: Experience, tune: Tuning, rng: Any
     ) -> Judged:
         """The best of those known and a rule that is searched for, with a posterior of its values."""
-        blank, ruled = self.rule(experience.inputs), [j for j in known if isinstance(j.values, Rule)]
-        begun = [blank]  # where searches begin: the best rule there is may be only the best around
-        if ruled:  # with the rest that is thought best by now
-            best = max(ruled, key=lambda judged: judged.mean)
-            assert best.model is not None
-            begun.append(self._rested(best.values))
-            known = [*known, self.judge(begun[1], starts, best.model.copy())]
+        ruled = [(judged.mean, judged.values) for judged in known if isinstance(judged.values, Rule)]
+        begun = [self.rule(experience.inputs)]  # here too: the best rule there is may be only the best around
+        if ruled:
+            begun.append(max(ruled, key=lambda pair: pair[0])[1])
         searched = [self.judge(self._search(start, rng), starts) for start in begun]
         found, how = max(searched, key=lambda judged: judged.mean), self.sight
         assert isinstance(found.values, Rule)
@@ -323,9 +320,10 @@ class Imagination(Episodes):
             chosen = begun[rng.permutation(len(begun))[:SEARCH_STARTS]]
             return rehearse(self.world, start, weights, chosen, lost, self.steps - steps, hope)
 
-        return self._rested(search(start, returns, rng))
+        return self.rested(search(start, returns, rng))
 
-    def _rested(self, rule: Any) -> Rule:
+    def rested(self, rule: Rule) -> Rule:
+        """A rule with what is known by now of where it does not act."""
         return rule._replace(usual=self.dynamics.usual, rest=self.dynamics.contact.rest)
 
     def seen(self, x: Array, row: Array) -> None:
