@@ -322,6 +322,19 @@ def test_the_table_of_rules():
     ]
 
 
+def test_each_group_of_seeds_has_a_table_of_rules_of_its_own():
+    """Its runs are of one agent, another group's of another."""
+    rows = [
+        {"contender": "everything", "task": control_ablation.WIDE, "seed": seeds[0], "steps": steps,
+         "evaluations": [(steps, 250.0 + place)]}
+        for place, (seeds, _, steps) in enumerate(control_ablation.WIDE_PLAN)
+    ]  # fmt: skip
+    tables = control_ablation.wide_tables(rows)
+    assert ["250" in tables[0], "251" in tables[1], "252" in tables[2]] == [True] * 3
+    assert all(table.count("everything") == 1 for table in tables)
+    assert len(control_ablation.wide_tables(rows[:1])) == 1
+
+
 def test_every_part_of_those_for_many_columns_can_be_taken_away():
     """In a process of its own, which it changes: what is replaced is called as it is here. All at once."""
     code = """
