@@ -29,9 +29,10 @@ from benchmarks.control_tasks import PLAIN, RESCALED, TASKS, UNTUNED
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).with_name("control.jsonl")
-SEEDS = range(7_200, 7_210)
+SEEDS = range(7_600, 7_610)
 OTHER_SEEDS = dict.fromkeys((task.name for task in UNTUNED + RESCALED), range(7_300, 7_310))
-OTHER_SEEDS["LunarLander-v3"] = range(9_200, 9_210)
+OTHER_SEEDS |= dict.fromkeys(("InvertedPendulum-v5", "CartPole-v1 ×1000"), range(7_700, 7_710))
+OTHER_SEEDS["LunarLander-v3"] = range(9_400, 9_410)
 PEER_SEEDS = range(3_000, 3_005)
 OURS = ("gpsarsa", "tiles")  # run in this environment, the others in the peers'
 PEERS = ("tiles", "dqn", "ppo", "sac")
