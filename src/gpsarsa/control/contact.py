@@ -55,7 +55,7 @@ class Contact:
         self.touching = False  # whether imagined episodes are over where a flag is not as usual
         self.rest = np.full(choices.shape[1], np.nan)  # the action to take there
         self.rests = np.zeros((2, len(choices)))  # what is known of each of the choices
-        self.fair = -np.inf  # what the best quarter of touches earned at least
+        self.fair = -np.inf  # what the best tenth of touches earned at least
 
     def where(self, width: Array, usual: Array) -> Regression:
         """That of contact, before it is learnt."""
