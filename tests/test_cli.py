@@ -103,7 +103,7 @@ def test_a_command_line_that_makes_no_sense(arguments, message, refused):
 @pytest.mark.parametrize(
     ("text", "value"),
     [("a=1", 1), ("a=[1, 2]", [1, 2]), ("a=false", False), ("a=False", False), ("a=None", None),
-     ("a=8x8", "8x8"), ("a=b=c", "b=c"), ("a=NaN", "NaN"), ("a=", "")],
+     ("a=8x8", "8x8"), ("a=b=c", "b=c"), ("a=NaN", "NaN"), ("a=1e400", "1e400"), ("a=", "")],
 )  # fmt: skip
 def test_arguments_of_an_environment(text, value):
     assert cli._argument(text) == ("a", value)
@@ -520,6 +520,8 @@ def test_a_film_that_breaks_off_leaves_the_old_one(tmp_path):
         pass
     assert os.listdir(tmp_path) == ["film.gif"]
     assert path.read_bytes() == b"old"
+    with pytest.raises(OSError, match=r"none/film\.gif"):
+        Video(tmp_path / "none" / "film.gif", 25)
     assert video.FPS == 30
 
 

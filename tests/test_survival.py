@@ -24,6 +24,7 @@ from gpsarsa.control.agent import SarsaAgent
 from gpsarsa.control.checkpoints import Checkpoints
 from gpsarsa.control.learner import Learner
 from gpsarsa.runs import RunError
+from gpsarsa.settings import Settlement
 from gpsarsa.training import train
 
 ROOT = Path(__file__).parents[1]
@@ -251,6 +252,14 @@ def test_what_was_left_to_do_after_the_last_checkpoint_is_done(copy, finished):
     assert run.summary["evaluation"] == runs.read(finished).summary["evaluation"]
 
 
+@pytest.mark.parametrize("given", ["mod:Name-v0", "Name-v0", "mod:Name", "Name"])
+def test_an_environment_is_known_by_its_name(given, tmp_path):
+    """With or without the module that registers it, and its version, as whoever begins may write it."""
+    assert Settlement(tmp_path, {})._environment(given, "mod:Name-v0") == "mod:Name-v0"
+    with pytest.raises(RunError, match="was begun with environment mod:Other-v0"):
+        Settlement(tmp_path, {})._environment(given, "mod:Other-v0")
+
+
 # -- damaged --------------------------------------------------------------------------------------
 
 
@@ -331,10 +340,16 @@ def test_a_damaged_file_is_not_kept_in_place_of_a_good_one(tmp_path):
     again, said = Checkpoints(tmp_path), []
     assert again.load(read, said.append) == 1
     assert len(said) == 1
+    assert (again.latest, both.latest) == (again.before, both.newest)
     again.save(Saved(3))
     assert (read(again.newest), read(again.before)) == (3, 1)
     again.save(Saved(4))
     assert (read(again.newest), read(again.before)) == (4, 3)
+    assert again.latest == again.newest
+    again.newest.unlink()
+    assert again.latest == again.before
+    again.before.unlink()
+    assert again.latest is None
 
 
 # -- refused --------------------------------------------------------------------------------------

@@ -260,7 +260,9 @@ def _argument(text: str) -> tuple[str, Any]:
     if value in constants:
         return name, constants[value]
     try:
-        return name, json.loads(value, parse_constant=str)
+        found = json.loads(value, parse_constant=str)
+        json.dumps(found, allow_nan=False)  # 1e400 is infinite
+        return name, found
     except (ValueError, RecursionError):
         return name, value
 
@@ -288,7 +290,8 @@ def _train(options: argparse.Namespace) -> None:
         agent_options={name: value for name, value in chosen.items() if value is not None},
         tensorboard=options.tensorboard,
     )
-    print(_result(run.config, run.summary or {}))
+    assert run.summary is not None
+    print(_result(run.config, run.summary))
     page = run.folder / "report.html"
     print(f"run: {run.folder}" + (f", report: {page}" if page.exists() else ""))
 

@@ -327,7 +327,6 @@ class _Policy:
         self.observations = SimpleNamespace(
             names=dataset.names[:columns], columns=columns, categories=(False,) * columns
         )
-        self.actions = SimpleNamespace(names=dataset.names[columns:], columns=dataset.action_columns)
         self.visited = inputs[:, :columns]
         width = np.std(self.visited, axis=0)
         self._width = np.where(width > 0, width, 1.0)

@@ -127,7 +127,7 @@ def calibration(runs: Run | Sequence[Run]) -> Figure:
         (False, ORANGE, "interval misses it"),
     ):
         own = shown[inside[shown] == hits]
-        _intervals(axes, realised[own], predicted[own], std[own], colour, f"{label}")
+        _intervals(axes, realised[own], predicted[own], std[own], colour, label)
     low, high = _span(np.concatenate([predicted, realised]))
     axes.plot([low, high], [low, high], color=INK, linewidth=1, label="predicted = realised")
     axes.set(xlim=(low, high), ylim=(low, high))

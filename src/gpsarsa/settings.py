@@ -68,9 +68,8 @@ class Settlement:
 
     def _environment(self, given: str, before: str | None) -> str:
         """The same name, or the same without its module or version."""
-        if before is not None and before.rpartition(":")[2].startswith(f"{given}-v"):
-            return before
-        if before is not None and before.rpartition(":")[2] == given.rpartition(":")[2]:
+        name, known = (text.rpartition(":")[2] for text in (given, before or ""))
+        if before is not None and (known == name or known.startswith(f"{name}-v")):
             return before
         return str(self._one("environment", given, before, None))
 

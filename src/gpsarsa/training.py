@@ -436,8 +436,7 @@ class _Training:
             raise
 
     def _kept(self) -> str:
-        paths = (self.checkpoints.newest, self.checkpoints.before)
-        path = next((path for path in paths if os.path.exists(path)), None)
+        path = self.checkpoints.latest
         if path is None or self.saved_at is None:
             return "nothing was saved yet" if path is None else "nothing was changed"
         command = shlex.join(["gpsarsa", "train", self.env_id, "--out", str(self.folder), "--resume"])

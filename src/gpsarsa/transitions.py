@@ -70,6 +70,11 @@ class Transitions:
         return self
 
     @classmethod
+    def _outcomes(cls, X: Array, y: Array) -> Self:
+        """The regression of y on x: rewards without a next input."""
+        return cls._trusted(X, y, X, np.zeros(len(y)), np.ones(len(y), dtype=np.bool_))
+
+    @classmethod
     def from_trajectory(cls, inputs: Any, rewards: Any, gamma: float, *, terminated: bool) -> Self:
         """The transitions of one episode of T steps.
 

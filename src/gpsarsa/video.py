@@ -50,7 +50,10 @@ class Video:
         rate = check.positive(fps, "fps")
         self._temporary = self.path.with_name(f".{self.path.stem}.{secrets.token_hex(4)}{suffix}")
         self._writer: _Gif | _Mp4 = (_Gif if suffix == ".gif" else _Mp4)(self._temporary, rate)
-        self._temporary.touch()  # fails now rather than when all is played
+        try:
+            self._temporary.touch()  # fails now rather than when all is played
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
 
     def add(self, frame: Any) -> None:
         """The next picture."""

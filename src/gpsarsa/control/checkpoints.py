@@ -46,6 +46,12 @@ class Checkpoints:
         self._next = self.folder / f"{name}.next{SUFFIX}"
         self._good = True  # the newest, where there is one, deserves to be kept as the one before
 
+    @property
+    def latest(self) -> Path | None:
+        """The file to go on from; None where there is none."""
+        paths = (self.newest, self.before) if self._good else (self.before,)
+        return next((path for path in paths if os.path.exists(path)), None)
+
     def save(self, agent: Any) -> None:
         """Save the agent; the newest file so far becomes the one before."""
         if not callable(getattr(agent, "save", None)):

@@ -1,4 +1,4 @@
-"""A critic made to measure: kernel, prior and pseudo-inputs chosen from an agent's own data.
+"""A critic made to measure: kernel, noise and pseudo-inputs chosen from an agent's own data.
 
 Everything is relative to the data, so that it does not matter in which units an environment counts:
 lengthscales are learnt within bounds given as shares of each column's visited range, variances within
@@ -134,7 +134,7 @@ class Critic:
             # the regression of which the fixed point is made: targets r + γQ(x′), no next input
             ahead = model._moments(t._arrays[2], False)[0] + model.prior_mean
             targets = t.rewards + t.discounts * ahead
-            t = Transitions(t.inputs, targets, t.inputs, np.zeros(len(targets)), np.ones(len(targets), bool))
+            t = Transitions._outcomes(t.inputs, targets)
             spread = max(float(np.var(targets)), unit**2)
             noise = LEAST_NOISE * unit**2, MOST_NOISE_STOCHASTIC * spread
         else:

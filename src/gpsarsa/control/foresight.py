@@ -27,6 +27,7 @@ __all__ = ["Foresight", "imagination_of"]
 FRUITFUL = 0.02  # growth of a column's range by which exploring has found something
 HOPEFUL, SHARE = 400, 0.1  # steps, or a share of all, that it goes on without finding any more
 LIES = 5.0  # over 1 − γ: steps with a flag not as usual after which another action is tried there
+ROUNDING = 1e-9  # by this share a sum of rewards may be off
 CURIOSITY = 0.1  # the unit of its rewards, which are 0 and 1
 FOLLOW, FOLLOW_SHARE = 50, 0.03  # steps, or a share, before what was found is learnt from; thrice if nothing
 
@@ -119,7 +120,7 @@ class Foresight:
 
     def curious_now(self, exploring: bool, seen: int) -> bool:
         """Whether the episode that begins looks for what is not known: while that is fruitful each one that
-        explores, later every second."""
+        explores, later every second. Counts it; `variant`, which goes by that, is asked before."""
         self.explored += exploring
         return self.fruitful(seen) or self.explored % 2 == 1
 
@@ -146,10 +147,11 @@ class Foresight:
         return self.incumbent.unbeatable(self._most())
 
     def _most(self) -> float:
-        """No return is larger: the largest reward, where that is something, for the longest time there is."""
+        """No return is larger, but for rounding: the largest reward, where that is something, for the longest
+        time there is."""
         imagination, rewards = self.imagination, self.experience.rewards
         most = float(rewards.max()) if len(rewards) else 0.0
-        return np.inf if imagination is None or most <= 0.0 else most * imagination.steps
+        return np.inf if imagination is None or most <= 0.0 else (1.0 - ROUNDING) * most * imagination.steps
 
     # -- slow steps ---------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from gpsarsa._linalg import product
 from gpsarsa._table import kernel_matrix
 from gpsarsa._validation import Array
 from gpsarsa.control.experience import Experience
-from gpsarsa.control.spaces import Actions
+from gpsarsa.control.spaces import GRID, SPREAD, Actions
 from gpsarsa.kernels import Kernel, Product, is_built_in
 from gpsarsa.sparse import SparseGPSarsa
 from gpsarsa.statistics import FixedPoint, Statistics
@@ -31,7 +31,6 @@ from gpsarsa.statistics import FixedPoint, Statistics
 __all__ = ["Improvement", "by_action"]
 
 SETTLED = 0.005  # a round that changes a smaller share of the next actions is the last
-SPREAD = 32  # actions tried in each next state where they cannot be enumerated
 BLOCK = 2048  # next states looked at together where the kernel does not factorise
 
 Sums = Statistics | FixedPoint
@@ -62,7 +61,7 @@ class Improvement:
         """Solve for the model's posterior under the policy that is greedy in it, `rounds` times or until
         it settles. Returns the number of rounds."""
         self._include_new(model)
-        candidates = self._candidates(rng)
+        candidates = self.actions.some(GRID, SPREAD, rng)
         for done in range(rounds):
             changed = self._relabel(model, candidates)
             if changed <= SETTLED * len(self.experience):
@@ -114,15 +113,6 @@ class Improvement:
             self._sums = self._sums + self._sum(model, rows) - before  # type: ignore[operator]
             self._install(model)
         return len(rows)
-
-    def _candidates(self, rng: np.random.Generator) -> Array:
-        """The actions among which the improved policy chooses in every next state."""
-        actions = self.actions
-        if actions.candidates is not None:
-            return actions.candidates
-        if actions.continuous and actions.columns == 1:
-            return np.linspace(actions.low, actions.high, 17)
-        return actions.random(SPREAD, rng)
 
     # -- all next states at once --------------------------------------------------------------
 

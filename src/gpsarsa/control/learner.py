@@ -30,7 +30,7 @@ GROWTH = 1.25  # hyperparameters and pseudo-inputs are chosen anew when the data
 EVERY, AT_LEAST = 0.08, 20  # the policy is improved when the data has grown by that share, and so many steps
 ROUNDS = 3  # of policy iteration, each time
 IDLE = 4.0  # and so much longer while nothing can be gained
-LATE = 4.0  # slow steps wait for an episode's end, unless they are late by this factor
+LATE = 4.0  # that waits for an episode's end, unless it is late by this factor
 SURPRISING = 0.01  # an input that leaves more of its variance unexplained becomes a pseudo-input at once
 ROOM = 1.25  # for those, beyond the budget, until pseudo-inputs are placed anew
 

@@ -103,17 +103,17 @@ def maximiser(
 
     Among equals one is drawn, or the first taken where there is no `rng`.
     """
-    if actions.candidates is not None:
-        mean, variance = model._moments(inputs(row, actions.candidates), bonus != 0.0)
-        score = mean + bonus * np.sqrt(variance) if bonus else mean
-        at = int(score.argmax())
-        if rng is not None and np.count_nonzero(score == score[at]) > 1:
-            at = int(rng.choice(np.flatnonzero(score == score[at])))
-        return actions.candidates[at]
 
     def score_of(rows: Array) -> Array:
         mean, variance = model._moments(inputs(row, rows), bonus != 0.0)
         return mean + bonus * np.sqrt(variance) if bonus else mean
+
+    if actions.candidates is not None:
+        score = score_of(actions.candidates)
+        at = int(score.argmax())
+        if rng is not None and np.count_nonzero(score == score[at]) > 1:
+            at = int(rng.choice(np.flatnonzero(score == score[at])))
+        return actions.candidates[at]
 
     def slope_of(rows: Array) -> Array:
         return model._slopes(inputs(row, rows), bonus)[:, len(row) :]

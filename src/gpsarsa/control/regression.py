@@ -166,5 +166,5 @@ def sampled(rows: NDArray[np.intp], count: int, rng: np.random.Generator) -> NDA
 def as_rows(X: Array, y: Array, ahead: Array | None = None) -> Transitions:
     """Outcomes f(x), or differences f(x) − f(ahead), as transitions."""
     if ahead is None:
-        return Transitions._trusted(X, y, X, np.zeros(len(y)), np.ones(len(y), dtype=np.bool_))
+        return Transitions._outcomes(X, y)
     return Transitions._trusted(X, y, ahead, np.ones(len(y)), np.ones(len(y), dtype=np.bool_))

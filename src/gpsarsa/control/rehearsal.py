@@ -1,8 +1,8 @@
 """Many rules at once in imagined episodes, in one compiled loop: on this a search for a rule spends its time.
 
 Returns are not discounted. What a step earns by V, the difference V(s) − V(s′), is asked of V only where an
-episode begins and ends. An episode that goes on to the last step earns as much in each of those beyond as it
-did on average in the second half.
+episode begins and ends, and halfway where it goes on. An episode that goes on to the last step earns as
+much in each of those beyond as it did on average in the second half.
 """
 
 from __future__ import annotations

@@ -138,14 +138,14 @@ class Actions(Described):
             return None
         return np.indices(counts).reshape(self.columns, -1).T + self.low
 
-    def some(self, line: int, spread: int) -> Array:
+    def some(self, line: int, spread: int, rng: np.random.Generator | None = None) -> Array:
         """Every action, as rows; where there are too many, so many on a `line`, or in more dimensions
-        `spread` of them, the same each time."""
+        `spread` of them at random, without `rng` the same each time."""
         if self.candidates is not None:
             return self.candidates
         if self.continuous and self.columns == 1:
             return np.linspace(self.low, self.high, line)
-        return self.random(spread, np.random.default_rng(0))
+        return self.random(spread, np.random.default_rng(0) if rng is None else rng)
 
     def row(self, action: Any) -> Array:
         """One action as a fresh row; it must lie in the space, up to rounding."""

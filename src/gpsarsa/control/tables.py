@@ -189,7 +189,7 @@ class Tables(Episodes):
         X = np.hstack(
             [np.repeat(counts.states, len(self.candidates), axis=0), np.tile(self.candidates, (len(Q), 1))]
         )
-        return Transitions._trusted(X, Q.ravel(), X, np.zeros(len(X)), np.ones(len(X), dtype=np.bool_))
+        return Transitions._outcomes(X, Q.ravel())
 
     def _iterated(self, gamma: float, rewards: Array, going: NDArray[np.bool_]) -> Array:
         """Q of the best policy, by value iteration; where it is not going on, a reward is the last."""

@@ -558,7 +558,7 @@ class _Learner:
         belief = FixedPoint.from_block(basis, t, model._likelihood).posterior(model._likelihood)
         ahead = product(np.ascontiguousarray(basis.whiten(basis.kernel_rows(t._arrays[2]))), belief.mean)
         targets = t.rewards + t.discounts * (ahead + model.prior_mean)
-        return Transitions(t.inputs, targets, t.inputs, np.zeros(len(t)), np.ones(len(t), dtype=np.bool_))
+        return Transitions._outcomes(t.inputs, targets)
 
     def pseudo_inputs(self, kernel: Any, wanted: Any) -> Array:
         """Those given, or so many among the inputs of the sample."""
