@@ -58,7 +58,7 @@ def walked(count=1_500, seed=0, worlds=step):
         if rng.random() < 0.2:
             a = float(rng.integers(3))
         ahead, reward, ended = worlds(s, a)
-        experience.add(np.append(s, a), reward, np.append(ahead, 1.0), 0.0 if ended else GAMMA, rng)
+        experience.add(np.append(s, a), reward, np.append(ahead, 1.0), 0.0 if ended else GAMMA)
         s = rng.uniform([-0.5, -0.1], [0.5, 0.1]) if ended or rng.random() < 0.02 else ahead
     return experience
 
@@ -201,11 +201,10 @@ def test_units_do_not_matter(experience, imagination, observation, reward):
         return x * np.array([observation, observation, 1.0])
 
     other = Experience(2, 1, 10_000)
-    rng = np.random.default_rng(0)
     for x, r, ahead, discount in zip(
         experience.inputs, experience.rewards, experience.following, experience.discounts, strict=True
     ):
-        other.add(scaled(x), reward * r, scaled(ahead), discount, rng)
+        other.add(scaled(x), reward * r, scaled(ahead), discount)
     box = spaces.Box(-2.0 * observation, 2.0 * observation, (2,), np.float64)
     converted = Imagination(Observations(box), Actions(spaces.Discrete(3)), GAMMA, 60)
     converted.learn(other, np.random.default_rng(0))
@@ -309,7 +308,7 @@ def test_what_lies_on_a_circle_stays_there():
     for angle in angles:
         s, a = 3.0 * np.array([np.cos(angle), np.sin(angle)]), float(rng.integers(3))
         ahead, reward, _ = turn(s, a)
-        experience.add(np.append(s, a), reward, np.append(ahead, 1.0), GAMMA, rng)
+        experience.add(np.append(s, a), reward, np.append(ahead, 1.0), GAMMA)
     box = spaces.Box(-4.0, 4.0, (2,), np.float64)
     dynamics = Dynamics(Observations(box), Actions(spaces.Discrete(3)))
     dynamics.learn(experience, rng)
@@ -439,7 +438,7 @@ def test_who_hovers_where_all_others_touched_is_one_of_them():
     rng = np.random.default_rng(1)
     for x in -0.2 + 0.05 * rng.uniform(-1.0, 1.0, 1_000):
         ahead = np.array([x, 0.0, 0.0])
-        experience.add(np.array([x, 0.0, 0.0]), -0.1, ahead, GAMMA, rng)
+        experience.add(np.array([x, 0.0, 0.0]), -0.1, ahead, GAMMA)
     experience.following[-1_000:-1, :2] = experience.inputs[-999:, :2]  # one episode
     imagination = imagined(experience)
     assert imagination.dynamics.contact.touching
@@ -561,7 +560,7 @@ def test_a_flag_that_takes_a_third_value_while_others_touch():
                 ahead = np.array([x + 0.2 * a - 0.1, float(x < -0.4 or over), float(rng.integers(modes)), a])
                 experience.add(
                     np.array([x, touching, mode, a]), -5.0 * over + 0.1 * rng.normal(), ahead,
-                    0.0 if over else GAMMA, rng,
+                    0.0 if over else GAMMA,
                 )  # fmt: skip
                 x, touching, mode = ahead[:3]
                 if over:
@@ -672,6 +671,32 @@ def test_what_was_done_after_touches_is_told_in_stretches():
     np.testing.assert_array_equal(rests.earned, [sum(range(1, 14)), sum(range(16, 28)), 28])
 
 
+def test_what_touches_earned_is_known_when_the_store_has_wrapped():
+    """Episodes stay whole, but for the oldest one, and the newest touches are the last."""
+    choices, usual = np.array([[0.0], [1.0]]), np.array([0.0, np.nan])
+    whole, small = Experience(2, 1, 1_000), Experience(2, 1, 100)
+    for episode in range(30):
+        for step in range(11):
+            x, down = np.array([float(step > 4), episode + step / 100, episode % 2]), float(step >= 4)
+            following, discount = (
+                np.array([down, episode + (step + 1) / 100, episode % 2]),
+                GAMMA * (step < 10),
+            )
+            for store in (whole, small):
+                store.add(x, float(episode), following, discount)
+
+    def learnt(store):
+        rows = store.by_age
+        X, following = store.inputs[rows], store.following[rows, :2]
+        lesson = lesson_of(X[:, :2], following, store.rewards[rows], store.discounts[rows] == 0.0, X[:, 2])
+        return touched(lesson, usual, choices)
+
+    rests = learnt(small).rests
+    np.testing.assert_array_equal(rests.earned, [6.0 * episode for episode in range(21, 30)])
+    np.testing.assert_array_equal(learnt(whole).rests.earned[-9:], rests.earned)
+    np.testing.assert_array_equal(learnt(whole).rewards[-90:], learnt(small).rewards[-90:])
+
+
 def lesson_of(states, following, rewards, ended, actions):
     return Lesson(
         states, np.column_stack([states, actions]), following, rewards, ended, np.array([True, False]),
@@ -759,7 +784,7 @@ def test_what_an_action_costs_is_told_apart_from_the_potential(continuous):
         a = a if rng.random() < 0.2 else 2.0 * (s[0] < 0.0)
         ahead = np.clip(s + rng.normal([-0.05, 0.0], [0.02, 0.1]), -1.0, 1.0)
         nearer = 2.0 * (np.abs(s[1]) - np.abs(ahead[1]))
-        experience.add(np.append(s, a), nearer - 0.1 * a**2, np.append(ahead, 0.0), GAMMA, rng)
+        experience.add(np.append(s, a), nearer - 0.1 * a**2, np.append(ahead, 0.0), GAMMA)
         s = ahead if ahead[0] > -1.0 else np.array([1.0, rng.uniform(-0.5, 0.5)])
     dynamics = Dynamics(observations, actions)
     dynamics.learn(experience, rng)
@@ -823,7 +848,7 @@ def test_a_flag_may_appear_and_cease_to_be_one():
         for i in rows:
             ahead = experience.following[i].copy()
             ahead[1] = ahead[1] if third is None else third
-            part.add(experience.inputs[i], experience.rewards[i], ahead, GAMMA, rng)
+            part.add(experience.inputs[i], experience.rewards[i], ahead, GAMMA)
         imagination.learn(part, rng)
         kinds.append((bool(np.isfinite(imagination.dynamics.flags[0, 1])), imagination.dynamics.flags[1, 1]))
         assert np.isfinite(imagination.world.outcomes(experience.inputs[:50].copy())[0]).all()
@@ -951,15 +976,15 @@ def test_imagined_rows_are_sums_over_steps(imagination, experience):
 
 def test_the_worst_is_an_end_or_a_long_time():
     """The smallest last reward is paid once, the smallest of the others as long as it goes on."""
-    experience, rng = Experience(2, 1, 100), np.random.default_rng(0)
+    experience = Experience(2, 1, 100)
     imagination = Imagination(*spaces_of(), GAMMA, 60)
     for reward, discount in ((-2.0, GAMMA), (1.0, GAMMA), (-50.0, 0.0), (70.0, 0.0)):
-        experience.add(np.zeros(3), reward, np.zeros(3), discount, rng)
+        experience.add(np.zeros(3), reward, np.zeros(3), discount)
     imagination.earned(experience)
     assert imagination.worst(10) == -50.0
     assert imagination.worst(100) == -200.0
     assert imagination._lost(GAMMA) == -50.0
-    experience.add(np.zeros(3), -8.0, np.zeros(3), GAMMA, rng)
+    experience.add(np.zeros(3), -8.0, np.zeros(3), GAMMA)
     imagination.earned(experience)
     assert imagination._lost(GAMMA) == pytest.approx(-80.0)
 
@@ -1030,7 +1055,7 @@ def narrow(count=300):
         if abs(ahead[0]) > 0.5:
             s = rng.uniform([-0.3, -0.05], [0.3, 0.05])
             continue
-        experience.add(np.append(s, a), reward, np.append(ahead, 1.0), GAMMA, rng)
+        experience.add(np.append(s, a), reward, np.append(ahead, 1.0), GAMMA)
         s = ahead
     return experience
 
@@ -1265,6 +1290,22 @@ def test_by_chance_better_is_not_better():
     assert incumbent.challenger is None
 
 
+@pytest.mark.parametrize(("reward", "steps"), [(0.7, 300), (0.1, 1_000), (1.0, 500)])
+def test_who_earns_the_largest_reward_at_every_step_is_unbeatable(reward, steps, monkeypatch):
+    """Though a sum of rewards is rounded, and their product with the number of steps otherwise."""
+    agent = SarsaAgent(gymnasium.make("CartPole-v1"), seed=0).learn(250)
+    foresight, total = agent.foresight, 0.0
+    for _ in range(steps):
+        total += reward
+    foresight.experience._rows[: len(foresight.experience), 2 * foresight.experience.columns] = reward
+    monkeypatch.setattr(type(foresight.imagination), "steps", steps)
+    foresight.incumbent = held(*[total] * 5)
+    foresight.incumbent.holder.lost = False
+    assert foresight.unbeatable()
+    foresight.incumbent.holder.returns.append(total - reward)
+    assert not foresight.unbeatable()
+
+
 def test_unbeatable():
     incumbent = held(500.0, 500.0)
     assert not incumbent.unbeatable(500.0)
@@ -1356,7 +1397,7 @@ def test_dynamics_of_continuous_actions():
     for _ in range(400):
         a = rng.uniform(-1, 1)
         ahead = np.array([s[0] + 0.1 * s[1], 0.9 * s[1] + 0.1 * a**2 - 0.05])
-        experience.add(np.array([*s, a]), -a * a, np.array([*ahead, 0.0]), GAMMA, rng)
+        experience.add(np.array([*s, a]), -a * a, np.array([*ahead, 0.0]), GAMMA)
         s = ahead if rng.random() > 0.05 else rng.uniform(-1, 1, 2)
     dynamics = Dynamics(observations, actions)
     dynamics.learn(experience, rng)

@@ -53,54 +53,41 @@ def as_row(i):
     return (*x, reward, *following, discount)
 
 
-def filled(count, capacity, seed=0):
-    experience, rng = Experience(2, 1, capacity), np.random.default_rng(seed)
+def filled(count, capacity):
+    experience = Experience(2, 1, capacity)
     for i in range(count):
-        experience.add(*numbered(i), rng)
+        experience.add(*numbered(i))
     return experience
 
 
 @pytest.mark.parametrize("capacity", [1, 7, 255, 256, 257, 600])
-def test_the_store_keeps_everything_until_it_is_full_and_then_its_size(capacity):
-    experience, rng = Experience(2, 1, capacity), np.random.default_rng(0)
-    for i in range(capacity):
-        experience.add(*numbered(i), rng)
-    assert len(experience) == capacity
-    assert rows(experience) == sorted(as_row(i) for i in range(capacity))
-    for i in range(capacity, capacity + 50):
-        before = rows(experience)
-        experience.add(*numbered(i), rng)
-        after = rows(experience)
-        assert len(after) == capacity
-        assert as_row(i) in after
-        assert len(set(before) - set(after)) == 1  # one old row made way, nothing else changed
-
-
-def test_which_row_makes_way_is_random():
-    """Every row is equally likely to go: after as many more the share of the old ones is e⁻¹."""
-    capacity, left, places = 500, [], np.zeros(500)
-    for seed in range(20):
-        experience = filled(2 * capacity, capacity, seed)
-        old = experience.rewards < 0.5 * capacity
-        left.append(old.mean())
-        places += old
-    assert abs(np.mean(left) - np.exp(-1.0)) < 0.02
-    assert abs(places[:250].mean() - places[250:].mean()) < 1.0  # the same in both halves of the store
-    assert rows(filled(900, 500, 1)) == rows(filled(900, 500, 1)) != rows(filled(900, 500, 2))
+def test_the_store_keeps_what_is_newest(capacity):
+    experience = Experience(2, 1, capacity)
+    for i in range(2 * capacity + 50):
+        experience.add(*numbered(i))
+        assert len(experience) == min(i + 1, capacity)
+        aged = [row(experience, at) for at in experience.by_age[[0, -1]]]
+        assert aged == [as_row(max(i + 1 - capacity, 0)), as_row(i)]
+    assert [row(experience, at) for at in experience.by_age] == [
+        as_row(i) for i in range(i + 1 - capacity, i + 1)
+    ]
 
 
 def test_rows_are_counted_until_they_are_replaced():
-    experience, rng = filled(20, 20), np.random.default_rng(3)
+    experience = filled(20, 20)
     np.testing.assert_array_equal(experience.uncounted(), np.arange(20))
     assert len(experience.gone()) == 0
     experience.all_counted()
     assert len(experience.uncounted()) == 0
     before = rows(experience)
-    for i in range(20, 50):  # 30 rows into 20 places: some are replaced twice
-        experience.add(*numbered(i), rng)
+    for i in range(20, 33):
+        experience.add(*numbered(i))
+    assert len(experience.gone()) == len(experience.uncounted()) == 13
+    for i in range(33, 50):  # 30 rows into 20 places: some are replaced twice
+        experience.add(*numbered(i))
     gone, kept = experience.gone(), set(rows(experience))
     lost = [old for old in before if old not in kept]
-    assert 0 < len(lost) < 30
+    assert len(lost) == 20
     assert len(gone) == len(lost)  # those that were counted, and no row that came and went in between
     assert sorted(gone.rewards) == sorted(old[3] for old in lost)
     uncounted = {row(experience, i) for i in experience.uncounted()}
@@ -110,11 +97,11 @@ def test_rows_are_counted_until_they_are_replaced():
 
 
 def test_rows_that_are_gone_keep_the_next_actions_they_were_counted_with():
-    experience, rng = filled(5, 5), np.random.default_rng(0)
+    experience = filled(5, 5)
     experience.relabel(np.arange(5), np.full((5, 1), 7.0))
     experience.all_counted()
     for i in range(5, 40):
-        experience.add(*numbered(i), rng)
+        experience.add(*numbered(i))
     gone = experience.gone()
     assert len(gone) == 5
     going_on = gone.discounts > 0
@@ -157,17 +144,15 @@ def test_a_sample_of_rows_has_no_row_twice():
 def test_a_restored_store_goes_on_the_same(count, capacity):
     experience = filled(count, capacity)
     experience.all_counted()
-    rng = np.random.default_rng(1)
     for i in range(count, count + 6):
-        experience.add(*numbered(i), rng)
+        experience.add(*numbered(i))
     twin = Experience(2, 1, capacity).restore(
         {name: array.copy() for name, array in experience.state().items()}
     )
-    one, other = np.random.default_rng(2), np.random.default_rng(2)
     assert rows(twin) == rows(experience)
     for i in range(1000, 1400):
-        experience.add(*numbered(i), one)
-        twin.add(*numbered(i), other)
+        experience.add(*numbered(i))
+        twin.add(*numbered(i))
     for name, array in experience.state().items():
         assert array.tobytes() == twin.state()[name].tobytes()
     np.testing.assert_array_equal(twin.uncounted(), experience.uncounted())
@@ -179,18 +164,17 @@ def test_a_store_does_not_restore_what_is_not_its_own():
         Experience(2, 1, 10).restore(state)
     with pytest.raises(ValueError, match="rows"):
         Experience(3, 1, 20).restore(state)
-    with pytest.raises(ValueError, match="newest names rows 0 to 20; there are 20"):
-        Experience(2, 1, 20).restore({**state, "newest": np.array([0, 20])})
+    with pytest.raises(ValueError, match="oldest is row 20; there are 20 of 20"):
+        Experience(2, 1, 20).restore({**state, "oldest": np.array([20])})
+    with pytest.raises(ValueError, match="oldest is row 1; there are 20 of 30"):
+        Experience(2, 1, 30).restore({**state, "oldest": np.array([1])})
 
 
-def test_the_newest_rows_are_known_when_the_store_is_full():
-    for count in (3, 40, 300):
-        experience = filled(count, 90)
-        expected = [numbered(i)[0] for i in range(max(count - 50, 0), count)]
-        kept = [any((x == row).all() for row in experience.inputs) for x in expected]  # others made way since
-        found = experience.inputs[experience.newest]
-        np.testing.assert_array_equal(found[kept], np.array(expected)[kept])
-        np.testing.assert_array_equal(found[-1], expected[-1])
+@pytest.mark.parametrize("count", [3, 40, 300])
+def test_the_newest_rows_are_known(count):
+    experience = filled(count, 90)
+    expected = [numbered(i)[0] for i in range(max(count - 50, 0), count)]
+    np.testing.assert_array_equal(experience.inputs[experience.newest], expected)
 
 
 # ── policy improvement ───────────────────────────────────────────────────────────────────────────────
@@ -253,7 +237,7 @@ class World:
             following = np.concatenate([reached, self.actions.random(1, self.rng)[0]])
             ended = self.rng.random() < 0.1
             x = np.concatenate([state, action])
-            self.experience.add(x, reward, x if ended else following, 0.0 if ended else GAMMA, self.rng)
+            self.experience.add(x, reward, x if ended else following, 0.0 if ended else GAMMA)
         return self
 
     def improve(self, rounds):
@@ -331,7 +315,7 @@ class Finite(World):
             any_action = self.candidates[self.rng.integers(len(self.candidates))]
             following = np.concatenate([self.states[reached], any_action])
             ended = reached == 0
-            self.experience.add(x, reward, x if ended else following, 0.0 if ended else GAMMA, self.rng)
+            self.experience.add(x, reward, x if ended else following, 0.0 if ended else GAMMA)
 
 
 @pytest.mark.parametrize("stochastic", [False, True], ids=["deterministic", "stochastic"])
@@ -469,7 +453,7 @@ def test_policy_improvement_solves_a_maze(stochastic, seed):
             reached, reward, ended = moved(cell, action)
             x = np.array([*cell, action], dtype=float)
             following = np.array([*reached, rng.integers(4)], dtype=float)
-            experience.add(x, reward, following, 0.0 if ended else GAMMA, rng)
+            experience.add(x, reward, following, 0.0 if ended else GAMMA)
     kernel = Matern52(0.5, 25.0, [0, 1]) * Delta(2, share=0.1)
     model = SparseGPSarsa(kernel, 1e-6, experience.inputs.copy(), growth="streaming")
     improvement = Improvement(experience, Actions(spaces.Discrete(4)))
@@ -532,7 +516,7 @@ def test_a_store_of_mostly_the_same_input_is_judged_too(rng):
     experience = Experience(1, 1, 1000)
     for i in range(200):
         x = np.array([0.0 if i % 4 else rng.uniform(), 1.0])
-        experience.add(x, -1.0, np.array([0.9 * x[0], 1.0]), GAMMA, rng)
+        experience.add(x, -1.0, np.array([0.9 * x[0], 1.0]), GAMMA)
     critic = Critic(Observations(spaces.Box(0.0, 1.0, (1,))), Actions(spaces.Discrete(2)), GAMMA, 10)
     assert critic.stochastic(experience, rng) is False
 
@@ -570,7 +554,7 @@ def test_pseudo_inputs_are_not_placed_where_they_would_determine_each_other(rng)
     experience = Experience(1, 1, 1000)
     for i in range(400):
         x = np.array([i % 4, i % 2], dtype=float)
-        experience.add(x, 1.0, x, 0.9, rng)
+        experience.add(x, 1.0, x, 0.9)
     critic = Critic(Observations(spaces.Box(0.0, 3.0, (1,))), Actions(spaces.Discrete(2)), 0.9, budget=200)
     model = critic.placed(critic.first(experience), experience, rng)
     assert len(model.pseudo_inputs) == 4

@@ -33,7 +33,7 @@ def walked(count=600, seed=0, allowed=lambda s, a: True):
             continue
         ahead, reward, ended = chain(rng, s, a)
         x, following = np.array([NAMES[s], a]), np.array([NAMES[ahead], 0.0])
-        experience.add(x, reward, following, 0.0 if ended else GAMMA, rng)
+        experience.add(x, reward, following, 0.0 if ended else GAMMA)
         s = 0 if ended else ahead
     return experience
 

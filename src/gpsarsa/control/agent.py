@@ -101,7 +101,7 @@ class SarsaAgent:
     budget : int
         How many pseudo-inputs are placed; between two placements a quarter more may come.
     memory : int
-        How many transitions are kept for the slow steps.
+        How many transitions, the newest ones, are kept for the slow steps.
     warmup : int
         Steps of random actions before there is a model, where none is given.
     """
@@ -406,7 +406,7 @@ class SarsaAgent:
             following[split:] = action
         ahead, begins = following if discount > 0.0 else x, lane.first or not alone
         self.learner.observe(x, happening.reward, ahead, discount, begins)
-        self.experience.add(x, happening.reward, following, discount, self.rng)
+        self.experience.add(x, happening.reward, following, discount)
         if self.imagination is not None:
             self.imagination.seen(x, happening.row)
         self.num_timesteps += 1

@@ -77,7 +77,8 @@ class Dynamics:
 
     def learn(self, experience: Experience, rng: np.random.Generator, search: bool = True) -> None:
         """From all that is stored; without `search` with the hyperparameters there are."""
-        X, following = experience.inputs, experience.following[:, : self.split]
+        rows = experience.by_age
+        X, following = experience.inputs[rows], experience.following[rows, : self.split]
         seen = np.concatenate([X[:, : self.split], following])
         ends = np.array([seen.min(axis=0), seen.max(axis=0)])
         width = Scaling.of(seen, *ends).width
@@ -89,8 +90,8 @@ class Dynamics:
         self._shapes(flag, width)
         self.flags = self._flags(flag, ends, X)
         lesson = Lesson(
-            X[:, : self.split], X, following, experience.rewards, experience.discounts == 0.0, flag, width,
-            rng, search,
+            X[:, : self.split], X, following, experience.rewards[rows], experience.discounts[rows] == 0.0,
+            flag, width, rng, search,
         )  # fmt: skip
         explained = self._find_brinks(lesson)
         if self.contact.touching:

@@ -2,12 +2,12 @@
 
 A row holds an input x = (observation, action), the reward, the next observation, the discount (0 where
 the episode terminated) and the next action: at first the one that was taken, later the one that an
-improved policy would take. When the store is full, a new row takes the place of a random old one.
+improved policy would take. When the store is full, a new row takes the place of the oldest one, so that
+episodes stay whole.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -20,7 +20,7 @@ from gpsarsa.transitions import Transitions
 
 __all__ = ["Experience"]
 
-RECENT = 50  # rows that are known to be the newest
+RECENT = 50  # rows that count as the newest
 
 
 class Experience:
@@ -32,14 +32,12 @@ class Experience:
         self._rows = np.zeros((min(capacity, 256), 2 * self.columns + 3))
         self._size = 0
         self._gone: list[Array] = []  # rows that are part of the sums kept, but were replaced
-        self._newest: deque[int] = deque(maxlen=RECENT)  # where they are
+        self._oldest = 0  # row, whose place is the next to be taken when the store is full
 
     def __len__(self) -> int:
         return self._size
 
-    def add(
-        self, x: Array, reward: float, following: Array, discount: float, rng: np.random.Generator
-    ) -> None:
+    def add(self, x: Array, reward: float, following: Array, discount: float) -> None:
         """Take in a transition from x to `following` (x′, complete)."""
         if self._size < self.capacity:
             if self._size == len(self._rows):
@@ -49,10 +47,9 @@ class Experience:
             at = self._size
             self._size += 1
         else:
-            at = int(rng.integers(self.capacity))
+            at, self._oldest = self._oldest, (self._oldest + 1) % self.capacity
             if self._rows[at, -1]:
                 self._gone.append(self._rows[at].copy())
-        self._newest.append(at)
         row, d = self._rows[at], self.columns
         row[:d], row[d : 2 * d] = x, following
         row[2 * d :] = reward, discount, 0.0
@@ -64,7 +61,12 @@ class Experience:
     @property
     def newest(self) -> NDArray[np.intp]:
         """The rows that came last, the newest at the end."""
-        return np.array(self._newest, dtype=np.intp)
+        return self.by_age[-RECENT:]
+
+    @property
+    def by_age(self) -> NDArray[np.intp]:
+        """All rows, the oldest first."""
+        return np.roll(np.arange(self._size), -self._oldest)
 
     @property
     def rewards(self) -> Array:
@@ -117,16 +119,16 @@ class Experience:
 
     def state(self) -> dict[str, NDArray[Any]]:
         gone = np.array(self._gone).reshape(-1, self._rows.shape[1])
-        return {"rows": self._rows[: self._size], "gone": gone, "newest": self.newest}
+        return {"rows": self._rows[: self._size], "gone": gone, "oldest": np.array([self._oldest])}
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> Self:
         rows = check.rows(arrays["rows"], "rows", self._rows.shape[1])
         if len(rows) > self.capacity:
             raise ValueError(f"{len(rows)} transitions are kept; expected at most {self.capacity}")
-        newest = [int(at) for at in check.vector(arrays["newest"], "newest")]
-        if newest and not 0 <= min(newest) <= max(newest) < len(rows):
-            raise ValueError(f"newest names rows {min(newest)} to {max(newest)}; there are {len(rows)}")
-        self._newest = deque(newest, maxlen=RECENT)
+        oldest = int(check.vector(arrays["oldest"], "oldest", 1)[0])
+        if oldest != 0 and not 0 < oldest < len(rows) == self.capacity:
+            raise ValueError(f"oldest is row {oldest}; there are {len(rows)} of {self.capacity}")
+        self._oldest = oldest
         self._size = len(rows)
         size = 256
         while size < len(rows):
