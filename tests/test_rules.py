@@ -204,7 +204,7 @@ def test_another_rest_that_may_be_better_is_explored_with_what_was_found(wide, t
     imagination, foresight.unseen = foresight.imagination, False
     contact, found = imagination.dynamics.contact, imagination.found._replace(rest=np.array([0.0]))
     contact.touching, imagination.found = True, found
-    contact.rests = np.array([[1.0, 0.0, 0.0], [0.1, 1.0, 0.1]])
+    contact.rests = np.array([[0.0, 9.0, 0.0], [0.1, 1.0, 0.1]])
     for foresight.explored in (1, 3):  # in between one hopes
         tried = foresight.variant(rng)
         np.testing.assert_array_equal(tried.weights, found.weights)
@@ -216,8 +216,24 @@ def test_another_rest_that_may_be_better_is_explored_with_what_was_found(wide, t
         changed.append((tried.weights != found.weights).any())
         np.testing.assert_array_equal(tried.rest, [1.0])
     assert changed == [False, True] * 2
-    contact.rests[1] = 0.1  # all is known: rules are drawn
+    contact.rests[0] = 9.0, 0.0, 0.0  # it rests as is best: rules are drawn
     assert all((foresight.variant(rng).weights != found.weights).any() for foresight.explored in range(4))
+
+
+def test_exploring_rests_as_often_as_an_action_may_be_the_best(wide, tmp_path, rng):
+    wide.save(tmp_path / "a.safetensors")
+    foresight = SarsaAgent.load(tmp_path / "a.safetensors").foresight
+    contact = foresight.imagination.dynamics.contact
+    contact.rests, drawn = np.array([[1.0, 0.0, -9.0], [1.0, 1.0, 0.1]]), []
+    for foresight.explored in range(2_000):
+        contact.touching = True
+        drawn.append(foresight.variant(rng).rest[0])
+    shares = np.bincount(np.array(drawn, dtype=int), minlength=3) / len(drawn)
+    np.testing.assert_allclose(shares, [0.76, 0.24, 0.0], atol=0.04)  # Φ(1/√2)
+    contact.touching, state = False, rng.bit_generator.state
+    foresight.unseen, foresight.imagination.hope = True, None
+    assert foresight.variant(rng) is foresight.imagination.found
+    assert rng.bit_generator.state == state  # nothing is drawn where nothing touches
 
 
 def test_a_rule_rests_as_is_best_by_now(wide, tmp_path):

@@ -148,6 +148,12 @@ class Contact:
         """The actions to take since, first the one that may be the best."""
         return self.ranked(HOPE)
 
+    def drawn_rest(self, rng: np.random.Generator) -> Array:
+        """One of the actions to take since, as often as it may be the best."""
+        means, deviations = self.rests
+        drawn = means + deviations * rng.standard_normal(len(means))
+        return self.choices[int(drawn.argmax())].copy()
+
     def ranked(self, bonus: float) -> Array:
         """The actions to take since, by what they earn and so many standard deviations more."""
         means, deviations = self.rests

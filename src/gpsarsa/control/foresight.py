@@ -76,12 +76,12 @@ class Foresight:
 
     def variant(self, rng: np.random.Generator) -> Rule | None:
         """A rule to explore by, where rules are searched for: unless one hopes, the one that was found, once;
-        then that one with another rest that may be better, and draws."""
+        then that one, and draws around it, each with a rest as often as that may be the best."""
         if not isinstance(self.imagination, Imagination) or not self.curious:
             return None
         imagination = self.imagination
         found, hope, contact = imagination.found, imagination.hope, imagination.dynamics.contact
-        rest = contact.hopeful_rests[0]
+        rest = contact.drawn_rest(rng) if contact.touching else contact.rest
         if self.unseen and hope is None:
             self.unseen = False
             return found
