@@ -332,7 +332,7 @@ def test_each_group_of_seeds_has_a_table_of_rules_of_its_own():
     tables = control_ablation.wide_tables(rows)
     assert ["250" in tables[0], "251" in tables[1], "252" in tables[2]] == [True] * 3
     assert all(table.count("everything") == 1 for table in tables)
-    assert len(control_ablation.wide_tables(rows[:1])) == 1
+    assert len(control_ablation.wide_tables([*rows[:1], {**rows[1], "task": "CartPole-v1"}])) == 1
 
 
 def test_every_part_of_those_for_many_columns_can_be_taken_away():
