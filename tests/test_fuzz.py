@@ -72,7 +72,7 @@ INNER = {  # take what the package hands them
     "control.rehearsal", "control.rules", "control.shapes", "control.spaces", "control.tables",
     "control.values", "control.world", "draws", "evaluation_report", "exact", "offline.datasets",
     "offline.evaluation", "offline.sums", "optimization", "plots",
-    "reservoir", "sparse", "statistics", "stochasticity", "timescales", "transitions",
+    "reservoir", "settings", "sparse", "statistics", "stochasticity", "timescales", "transitions",
 }  # fmt: skip
 ASKED_BY_THE_PACKAGE = {  # with objects of its own
     "BaseCallback.on_episode_end", "CallbackList.on_episode_end", "CheckpointCallback.on_episode_end",

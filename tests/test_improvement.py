@@ -20,7 +20,7 @@ from gpsarsa.control.critic import Critic
 from gpsarsa.control.experience import Experience
 from gpsarsa.control.improvement import Improvement
 from gpsarsa.control.incumbent import Incumbent
-from gpsarsa.control.spaces import Actions, Observations
+from gpsarsa.control.spaces import GRID, SPREAD, Actions, Observations
 from gpsarsa.kernels import RBF, Delta, Matern32, Matern52
 
 GAMMA = 0.9
@@ -277,7 +277,7 @@ class World:
 
     def regret(self):
         """For each row that goes on, how much better the best candidate is than its next action."""
-        candidates = self.improvement._candidates(self.rng)
+        candidates = self.actions.some(GRID, SPREAD, self.rng)
         going = self.experience.following[self.experience.discounts > 0]
         values = np.array(
             [
@@ -293,7 +293,7 @@ class Finite(World):
 
     def __init__(self, name, stochastic):
         super().__init__(name)
-        self.candidates = self.improvement._candidates(self.rng)
+        self.candidates = self.actions.some(GRID, SPREAD, self.rng)
         count = 75 // len(self.candidates)
         self.states = 6.0 * self.rng.standard_normal((count, 2))
         self.following = self.rng.integers(0, count, (count, len(self.candidates)))

@@ -68,9 +68,10 @@ class Settlement:
 
     def _environment(self, given: str, before: str | None) -> str:
         """The same name, or the same without its module or version."""
-        name, known = (text.rpartition(":")[2] for text in (given, before or ""))
-        if before is not None and (known == name or known.startswith(f"{name}-v")):
-            return before
+        if before is not None:
+            name, known = (str(text).rpartition(":")[2] for text in (given, before))
+            if known == name or known.startswith(f"{name}-v"):
+                return before
         return str(self._one("environment", given, before, None))
 
     def _steps(self, given: int | None, before: int | None) -> int:
