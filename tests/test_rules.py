@@ -225,8 +225,8 @@ def test_exploring_rests_as_often_as_an_action_may_be_the_best(wide, tmp_path, r
     foresight = SarsaAgent.load(tmp_path / "a.safetensors").foresight
     contact = foresight.imagination.dynamics.contact
     contact.rests, drawn = np.array([[1.0, 0.0, -9.0], [1.0, 1.0, 0.1]]), []
+    contact.touching = True
     for foresight.explored in range(2_000):
-        contact.touching = True
         drawn.append(foresight.variant(rng).rest[0])
     shares = np.bincount(np.array(drawn, dtype=int), minlength=3) / len(drawn)
     np.testing.assert_allclose(shares, [0.76, 0.24, 0.0], atol=0.04)  # Φ(1/√2)
