@@ -3,9 +3,9 @@
 The default agent, and the same with one part taken away, on seeds that are not those of `benchmarks.control`,
 on tasks that can be learnt in 3 000 steps; parts that are there for more than six columns on LunarLander,
 over 10 000, the newest over 20 000, and those that act late over 40 000. Each finished run is one line of
-`control_ablation.jsonl`; an interrupted benchmark goes on where it was. The tables go into docs/control.md: of the evaluations every
-500 steps, five episodes each (500 on FrozenLake), how many reach the threshold, and how many more or less
-without the part, seed by seed; and LunarLander's returns.
+`control_ablation.jsonl`; an interrupted benchmark goes on where it was. The tables go into docs/control.md:
+of the evaluations every 500 steps, five episodes each (500 on FrozenLake), how many reach the threshold, and
+how many more or less without the part, seed by seed; and LunarLander's returns.
 """
 
 from __future__ import annotations
